@@ -1,0 +1,1 @@
+"""The laboratory: measures any deep-learning compiler on any model, with no favour."""

@@ -1,0 +1,1 @@
+"""Which cells answer which question, and what their records say."""

@@ -1,0 +1,1 @@
+"""Built-in subjects: suites `fusion`, `compute` and `models`, each at three sizes."""

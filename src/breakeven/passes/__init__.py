@@ -1,0 +1,1 @@
+"""Place of the compiler's part: tensor program to tensor program. Nothing here yet."""
