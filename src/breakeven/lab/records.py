@@ -200,7 +200,7 @@ class ProgramRecord(CellRecord, frozen=True, tag="program"):
 
 
 class AccuracyRecord(CellRecord, frozen=True, tag="accuracy"):
-    """RMS errors relative to the f64 run (or to eager where f64 cannot run, then `reference` says so).
+    """RMS errors relative to the f64 run; to eager where f64 cannot run, as `reference` says.
 
     `nan_mismatch` counts elements that are NaN in one of eager and compiled alone; `inexact` counts
     integer and bool elements that differ; `structure` is empty where shapes and dtypes agree.

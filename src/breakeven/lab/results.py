@@ -192,10 +192,15 @@ class OutcomeRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict in words: what to do, why, and code to paste; `withheld` where loads disturbed it."""
+    """The verdict in words: what to do, why, and code to paste; `withheld` under outside load.
+
+    `compiler` and `policy` name the choice ("eager" where nothing pays), empty where withheld.
+    """
 
     headline: str
     sentences: list[str]
+    compiler: str = ""
+    policy: str = ""
     snippet: str = ""
     preliminary: bool = False
     withheld: bool = False
@@ -208,6 +213,7 @@ class SubjectResults(msgspec.Struct, frozen=True, kw_only=True):
     about: str = ""
     size: dict[str, int] = {}
     threads: int = 1
+    best_threads: int | None = None  # where eager was fastest; None: one thread count was tried
     noise_floor: float = 0.01
     calls: int = 10_000
     rows: list[Row] = []

@@ -78,8 +78,9 @@ class Subject:
         return {dim.name: dim.default for dim in self.dims}
 
     def inputs(self, size: Mapping[str, int], seed: int) -> Inputs:
-        """Fresh inputs at `size` (dims not named take their default)."""
-        return self.make({**self.default_size, **size}, seed)
+        """Fresh inputs at `size` (dims not named take their default): ordinary tensors, no grad."""
+        with torch.inference_mode(False), torch.no_grad():
+            return self.make({**self.default_size, **size}, seed)
 
     def axes(self) -> list[dict[int, str]]:
         """For each input tensor in pytree order, which axis is which dim: `[{0: "batch"}, ...]`.
@@ -103,9 +104,10 @@ class Subject:
 def like(example: Any, generator: torch.Generator, resize: Mapping[int, int] | None = None) -> Any:
     """A fresh tensor with the dtype, distribution and (resized) shape of `example`.
 
-    Floats and complex are normal with the example's mean and deviation; integers are uniform over
-    the example's range; bools are drawn at the example's rate. Strides keep the example's order of
-    axes. What is not a tensor is returned as it is.
+    Floats and complex are normal with the mean and deviation of the example's finite values,
+    reflected at 0 where the example has no negative value and into [0, 1] where it lies there;
+    integers are uniform over the example's range; bools are drawn at the example's rate. Strides
+    keep the example's order of axes. What is not a tensor is returned as it is.
     """
     if not isinstance(example, torch.Tensor):
         return example
@@ -113,7 +115,8 @@ def like(example: Any, generator: torch.Generator, resize: Mapping[int, int] | N
     for axis, length in (resize or {}).items():
         shape[axis] = length
     fresh = _draw(example, shape, generator)
-    order = sorted(range(example.dim()), key=lambda axis: -example.stride(axis))
+    strides = example.stride()
+    order = sorted(range(example.dim()), key=lambda axis: -strides[axis])
     if order != list(range(example.dim())) and example.dim():
         inverse = [order.index(axis) for axis in range(example.dim())]
         fresh = fresh.permute(order).contiguous().permute(inverse)
@@ -121,21 +124,39 @@ def like(example: Any, generator: torch.Generator, resize: Mapping[int, int] | N
 
 
 def _draw(example: torch.Tensor, shape: list[int], generator: torch.Generator) -> torch.Tensor:
-    empty = example.numel() == 0
     if example.dtype is torch.bool:
-        rate = 0.5 if empty else float(example.float().mean())
+        rate = float(example.float().mean()) if example.numel() else 0.5
         return torch.rand(shape, generator=generator) < rate
     if example.dtype.is_floating_point or example.dtype.is_complex:
-        wide = torch.complex128 if example.dtype.is_complex else torch.float64
-        mean, deviation = 0.0, 1.0
-        if not empty:
-            values = example.to(wide)
-            mean = values.mean().item()
-            deviation = values.std(correction=0).item() if example.numel() > 1 else 1.0
-        compute = torch.complex64 if example.dtype.is_complex else torch.float32
-        if example.dtype in (torch.float64, torch.complex128):
-            compute = wide
-        noise = torch.randn(shape, generator=generator, dtype=compute)
-        return (noise * (deviation or 1.0) + mean).to(example.dtype)
-    low, high = (0, 1) if empty else (int(example.min()), int(example.max()))
+        return _draw_floats(example, shape, generator)
+    low, high = 0, 1
+    if example.numel():
+        values = example.numpy(force=True)
+        low, high = int(values.min()), int(values.max())
+    top = (1 << 63) - 2  # randint's own limit is exclusive and an int64
+    low, high = min(low, top), min(high, top)
     return torch.randint(low, high + 1, shape, generator=generator).to(example.dtype)
+
+
+_ENOUGH = 1 << 20  # values from which mean and deviation are taken
+
+
+def _draw_floats(
+    example: torch.Tensor, shape: list[int], generator: torch.Generator
+) -> torch.Tensor:
+    wide = torch.complex128 if example.dtype.is_complex else torch.float64
+    compute = torch.complex64 if example.dtype.is_complex else torch.float32
+    if example.dtype in (torch.float64, torch.complex128):
+        compute = wide
+    values = example.detach().reshape(-1)
+    values = values[:: max(1, values.numel() // _ENOUGH)].to(wide)
+    values = values[torch.isfinite(values)]
+    mean = values.mean().item() if values.numel() else 0.0
+    deviation = values.std(correction=0).item() if values.numel() > 1 else 1.0
+    drawn = torch.randn(shape, generator=generator, dtype=compute) * (deviation or 1.0) + mean
+    if values.numel() and not wide.is_complex and float(values.min()) >= 0:
+        # probabilities stay probabilities, and what goes into a log or a root stays positive
+        drawn = drawn.abs()
+        if float(values.max()) <= 1:
+            drawn = 1 - (drawn % 2 - 1).abs()
+    return drawn.to(example.dtype)

@@ -1,0 +1,182 @@
+"""From the records of a folder to results: no number is computed anywhere else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from breakeven.lab.compilers import registry
+from breakeven.lab.describe import Facts
+from breakeven.lab.experiments import fusion, overhead, shapes
+from breakeven.lab.experiments.evidence import Evidence
+from breakeven.lab.experiments.plan import ONCE, reference_size
+from breakeven.lab.records import SCHEMA, Cell, Header, Outcome
+from breakeven.lab.results import OutcomeRow, Results, SubjectResults
+from breakeven.lab.roofline import Ceilings
+from breakeven.lab.statistics import Verdict, band_p_value, control_false_discovery
+from breakeven.lab.store import CellRecords, Store
+from breakeven.lab.study import Request, label, trace_of
+
+
+def results(folder: Path) -> Results:
+    """Everything that the records of `folder` say, for the request of its latest header.
+
+    Raises:
+        StoreError: the folder holds no study, or a damaged one.
+    """
+    store = Store.open(folder, write=False)
+    header = store.headers()[-1]
+    request = msgspec.convert(header.plan["request"], Request)
+    facts = msgspec.convert(header.plan["facts"], dict[str, Facts])
+    planned = msgspec.convert(header.plan["cells"], list[Cell])
+    wanted = {cell.key for cell in planned}
+    cells = [cell for cell in store.cells() if cell.cell.key in wanted]
+    finished = store.finished()
+    groups = dict.fromkeys((cell.subject, cell.threads) for cell in planned)
+    subjects = [
+        _subject(request, facts[name], header, cells, planned, name, threads)
+        for name, threads in groups
+    ]
+    if len(subjects) > 1:
+        subjects = _controlled(subjects, cells)
+    return Results(
+        schema=SCHEMA,
+        command=header.command,
+        quick=request.quick,
+        calls=request.calls,
+        budget_minutes=request.budget,
+        seconds=sum(cell.outcome.seconds for cell in cells),
+        environment=header.environment,
+        subjects=subjects,
+        not_run=_not_run(planned, finished, cells, header),
+        notes=store.warnings,
+    )
+
+
+def _subject(
+    request: Request,
+    facts: Facts,
+    header: Header,
+    cells: list[CellRecords],
+    planned: list[Cell],
+    name: str,
+    threads: int,
+) -> SubjectResults:
+    evidence = Evidence(cells, name, threads)
+    versions: dict[str, str] = header.plan["versions"]
+    known: dict[str, Any] = header.plan.get("ceilings", {})
+    ceilings = msgspec.convert(known[str(threads)], Ceilings) if str(threads) in known else None
+    compilers = list(dict.fromkeys(c.compiler for c in planned if c.subject == name))
+    rows = [
+        overhead.with_costs(
+            evidence, fusion.row(evidence, one, versions.get(one, ""), ceilings), request.calls
+        )
+        for one in compilers
+    ]
+    ok = [row.compiler for row in rows if row.outcome == "ok"]
+    curves = [c for one in ok if (c := overhead.curve(evidence, one, request.calls)) is not None]
+    trace = trace_of(request.shapes, facts)
+    return SubjectResults(
+        subject=name,
+        about=facts.about,
+        size=reference_size(facts, trace),
+        threads=threads,
+        noise_floor=evidence.noise,
+        calls=request.calls,
+        rows=rows,
+        ablations=[
+            ablation
+            for one in ok
+            for ablation in fusion.ablations(evidence, one, registry.get(one).techniques)
+            if one not in ONCE or ablation.technique == "freezing"
+        ],
+        phases=[row for one in ok if one != "eager" for row in overhead.phases(evidence, one)],
+        curves=curves,
+        policies=shapes.policies(evidence, compilers),
+        shape_calls=[call for one in ok for call in shapes.calls(evidence, one)],
+        sizes=[row for one in ok if one != "eager" for row in shapes.sizes(evidence, one)],
+        outcomes=_outcomes(cells, header, name, threads),
+        notes=_notes(evidence),
+    )
+
+
+def _outcomes(
+    cells: list[CellRecords], header: Header, name: str, threads: int
+) -> list[OutcomeRow]:
+    return [
+        OutcomeRow(
+            cell=label(cell.cell),
+            compiler=cell.cell.compiler,
+            outcome=cell.outcome.outcome,
+            detail=cell.outcome.detail,
+            command=" ".join(header.command),
+        )
+        for cell in cells
+        if cell.outcome.outcome != "ok"
+        and (cell.cell.subject, cell.cell.threads) == (name, threads)
+    ]
+
+
+def _not_run(
+    planned: list[Cell], finished: dict[str, Outcome], cells: list[CellRecords], header: Header
+) -> list[OutcomeRow]:
+    """Cells that the budget left out; those of a compiler that failed are told by its outcome."""
+    failed = {
+        (c.cell.subject, c.cell.compiler, c.cell.threads)
+        for c in cells
+        if c.outcome.outcome != "ok" and c.cell.policy == "automatic" and not c.cell.off
+    }
+    return [
+        OutcomeRow(
+            cell=f"{label(cell)} · {'+'.join(cell.work) or 'cold start'} · {cell.repetition}",
+            compiler=cell.compiler,
+            outcome="not run",
+            detail="the budget ended before it",
+            command=_longer(header.command),
+        )
+        for cell in planned
+        if cell.key not in finished and (cell.subject, cell.compiler, cell.threads) not in failed
+    ]
+
+
+def _longer(command: list[str]) -> str:
+    """The same command with room for what it left out."""
+    kept, skip = [], False
+    for word in command:
+        if skip or word.startswith("--budget"):
+            skip = word == "--budget"
+            continue
+        kept.append(word)
+    return " ".join([*kept, "--budget", "60"])
+
+
+def _controlled(subjects: list[SubjectResults], cells: list[CellRecords]) -> list[SubjectResults]:
+    """False-discovery control over every verdict of a suite."""
+    places, verdicts, p_values = [], [], []
+    for i, subject in enumerate(subjects):
+        evidence = Evidence(cells, subject.subject, subject.threads)
+        for j, row in enumerate(subject.rows):
+            if row.verdict in ("", "baseline"):
+                continue
+            ratios = [r for p in evidence.steady(row.compiler) if (r := p.log_ratio()) is not None]
+            places.append((i, j))
+            verdicts.append(Verdict(row.verdict))  # type: ignore[arg-type]
+            p_values.append(band_p_value(ratios, evidence.noise))
+    rows = [list(subject.rows) for subject in subjects]
+    for (i, j), kept in zip(places, control_false_discovery(verdicts, p_values), strict=True):
+        rows[i][j] = msgspec.structs.replace(rows[i][j], verdict=kept.kind)
+    return [msgspec.structs.replace(s, rows=r) for s, r in zip(subjects, rows, strict=True)]
+
+
+def _notes(evidence: Evidence) -> list[str]:
+    notes = ["The page cache was warmed by one discarded process before the first cell."]
+    threads, gain = fusion.best_threads(evidence)
+    if threads:
+        notes.append(
+            f"Eager is {gain:.2f}x faster on {threads} thread{'s'[: threads > 1]}; "
+            "that part of a speedup is not credited to a compiler."
+        )
+    share = next((p.note("denormals") for p in evidence.processes if p.note("denormals")), "")
+    return [*notes, share] if share else notes

@@ -1,0 +1,113 @@
+"""The private folders in which a cell finds what its state promises, and nothing else.
+
+machine-cold: an empty folder. toolchain-warm: a copy of a template in which the compiler has made
+its own headers and probes on an unrelated function. disk-warm: the folder that an earlier cell of
+the same subject, compiler and condition has left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from breakeven import knobs
+from breakeven.errors import StoreError
+from breakeven.lab.records import Cell
+
+WARM_SECONDS = 300
+
+
+class Homes:
+    """Makes, keeps and removes the folders under `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def make(self, cell: Cell) -> Path:
+        """The folder for a process of `cell`, in the state that the cell names.
+
+        Raises:
+            StoreError: the folder cannot be written.
+        """
+        try:
+            if cell.state == "disk-warm":
+                return self.filled(cell)
+            home = self._fresh(cell)
+            if cell.state == "toolchain-warm":
+                template = self.toolchain(cell.compiler, cell.threads)
+                shutil.copytree(template, home, dirs_exist_ok=True, copy_function=_link)
+            return home
+        except OSError as error:
+            raise StoreError(
+                "A study needs room for the private folders of its processes",
+                f"{self._root} cannot be written: {error.strerror or error}",
+                "Free some space or choose another folder with --out",
+            ) from error
+
+    def filled(self, cell: Cell) -> Path:
+        """Where a finished cell of this subject, compiler and condition has left its caches."""
+        return self._root / f"disk-{_condition(cell)}"
+
+    def is_filled(self, cell: Cell) -> bool:
+        """Whether a disk-warm process of `cell` would find caches."""
+        return self.filled(cell).is_dir()
+
+    def leave(self, cell: Cell, home: Path, *, keep: bool) -> None:
+        """After a process has ended: keep its caches for disk-warm ones, or remove them."""
+        kept = self.filled(cell)
+        if home == kept:
+            return
+        if keep and not kept.exists():
+            home.rename(kept)
+        else:
+            shutil.rmtree(home, ignore_errors=True)
+
+    def toolchain(self, compiler: str, threads: int) -> Path:
+        """The template of a compiler, made on first use by compiling an unrelated function."""
+        template = self._root / f"toolchain-{_name(compiler)}"
+        if template.is_dir():
+            return template
+        building = self._root / f"building-{_name(compiler)}"
+        shutil.rmtree(building, ignore_errors=True)
+        (building / "tmp").mkdir(parents=True)
+        environment = knobs.worker_environment(str(building), threads, {})
+        command = [sys.executable, "-m", "breakeven.lab.warmup", compiler]
+        subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=WARM_SECONDS,
+            check=False,
+        )
+        building.rename(template)
+        return template
+
+    def clear(self) -> None:
+        """Remove everything; a later study makes it anew."""
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def _fresh(self, cell: Cell) -> Path:
+        home = self._root / f"cell-{hashlib.sha256(cell.key.encode()).hexdigest()[:12]}"
+        shutil.rmtree(home, ignore_errors=True)
+        (home / "tmp").mkdir(parents=True)
+        return home
+
+
+def _condition(cell: Cell) -> str:
+    parts = (cell.subject, cell.compiler, cell.policy, cell.off, cell.threads)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+
+
+def _name(compiler: str) -> str:
+    if "/" not in compiler and ":" not in compiler:
+        return compiler
+    return hashlib.sha256(compiler.encode()).hexdigest()[:12]
+
+
+def _link(source: str, target: str) -> None:
+    Path(target).hardlink_to(source)

@@ -1,0 +1,104 @@
+"""The form in which every table is built, and the cells they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from breakeven.lab import format as words
+from breakeven.lab.results import Ablation, Interval, PolicyRow, Row, Start
+
+
+@dataclass(frozen=True)
+class Cell:
+    """`tone` is "", "good", "bad", "apart" (reduced precision) or "quiet".
+
+    `lead` is the estimate alone, where `text` is an interval: the page sets it larger.
+    """
+
+    text: str
+    tone: str = ""
+    lead: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """`number` columns are set right, in tabular figures."""
+
+    title: str
+    number: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """`columns` x `rows`; the first column names the row. `note` explains how to read it."""
+
+    name: str
+    title: str
+    columns: list[Column]
+    rows: list[list[Cell]]
+    note: str = ""
+    compilers: list[str] = field(default_factory=list)
+    """The compiler of each row, for its colour; empty where rows are not of compilers."""
+    named: int = 1
+    """How many leading columns name the row together: they are repeated where a table is cut."""
+
+
+def columns_of(text: str) -> list[Column]:
+    """Columns from `a | b # | c`: a trailing # marks a number."""
+    parts = [part.strip() for part in text.split("|")]
+    return [Column(part.rstrip(" #"), part.endswith("#")) for part in parts]
+
+
+def accuracy(accuracy: str, error: float | None = None) -> Cell:
+    tone = {"reduced": "apart", "wrong": "bad"}.get(accuracy, "")
+    shown = "" if error is None else f" ({words.error(error)})"
+    return Cell(
+        {"unknown": words.NONE, "baseline": "baseline"}.get(accuracy, accuracy + shown), tone
+    )
+
+
+def verdict(verdict: str) -> Cell:
+    tone = {"faster": "good", "slower": "bad", "cannot tell": "quiet"}.get(verdict, "")
+    return Cell(verdict or words.NONE, tone)
+
+
+def text(text: str, tone: str = "") -> Cell:
+    return Cell(text or words.NONE, tone)
+
+
+def number(value: Interval | None) -> Cell:
+    return interval(value, words.interval(value), words.number)
+
+
+def seconds(value: Interval | None) -> Cell:
+    return interval(value, words.interval_seconds(value), words.seconds)
+
+
+def interval(
+    value: Interval | None, text: str, show: Callable[[float | None], str], tone: str = ""
+) -> Cell:
+    """`text` with the estimate as its lead."""
+    return Cell(text, tone, "" if value is None else show(value.estimate))
+
+
+def break_even(start: Start | None) -> Cell:
+    """N* of one state."""
+    if start is None:
+        return Cell(words.NONE)
+    even = start.break_even
+    calls = even.calls if even.kind == "calls" else None
+    tone = "quiet" if even.kind in ("never", "may never") else ""
+    return interval(calls, words.break_even_cell(even), words.count, tone)
+
+
+def failed(row: Row | Ablation | PolicyRow, width: int, named: int = 1) -> list[Cell]:
+    """What stands in place of numbers: the outcome and its cause, in plain sight."""
+    detail = f": {words.short(row.detail)}" if row.detail else ""
+    outcome = Cell(f"{row.outcome}{detail}", "bad")
+    return [outcome, *[Cell(words.NONE, "quiet")] * (width - named - 1)]
+
+
+def compilers_of(rows: Sequence[Any]) -> list[str]:
+    return [row.compiler for row in rows]

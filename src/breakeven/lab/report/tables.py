@@ -1,0 +1,114 @@
+"""Every table of a study, once, in neutral form: the terminal and the page print the same cells."""
+
+from __future__ import annotations
+
+from breakeven.lab import format as words
+from breakeven.lab.report import table, tables_cost, tables_fusion
+from breakeven.lab.report.table import Cell, Table
+from breakeven.lab.results import OutcomeRow, Results, Row, SubjectResults
+
+
+def summary(subject: SubjectResults) -> Table:
+    """The table of the first screen: one line per compiler."""
+    columns = table.columns_of(
+        "compiler | accuracy | ms per call # | speedup # | verdict | cold start, machine-cold # "
+        "| toolchain-warm # | disk-warm # | break-even calls, machine-cold # "
+        f"| total of {subject.calls:,} calls #"
+    )
+    rows = []
+    for row in subject.rows:
+        name = Cell(row.compiler)
+        if row.outcome != "ok":
+            rows.append([name, *table.failed(row, len(columns))])
+            continue
+        starts = [words.start(row, state) for state in words.STATES[:3]]
+        rows.append(
+            [
+                name,
+                table.accuracy(row.accuracy, row.error),
+                table.number(row.ms),
+                table.number(row.speedup),
+                table.verdict(row.verdict),
+                *[table.seconds(start.cold if start else None) for start in starts],
+                table.break_even(starts[0]),
+                Cell(words.seconds(row.total_at_calls)),
+            ]
+        )
+    note = (
+        "Intervals are 95 % over processes, printed [low, estimate, high]; n is the number of "
+        "processes. Speedup is eager's time over the compiled one's."
+    )
+    return Table(
+        "summary", "Compilers at a glance", columns, rows, note, table.compilers_of(subject.rows)
+    )
+
+
+def outcomes(rows: list[OutcomeRow], title: str = "Outcomes that are not numbers") -> Table:
+    """Cells that ended in words: crash, timeout, wrong, unavailable, not run ..."""
+    columns = table.columns_of("compiler | outcome | cell | what happened | command")
+    cells = [
+        [
+            Cell(row.compiler),
+            Cell(row.outcome, "quiet" if row.outcome in ("not run", "unavailable") else "bad"),
+            Cell(row.cell),
+            table.text(words.short(row.detail, 400)),
+            table.text(row.command),
+        ]
+        for row in rows
+    ]
+    return Table("outcomes", title, columns, cells, "", [row.compiler for row in rows], named=2)
+
+
+def overview(results: Results) -> Table:
+    """One line per subject, for studies of several."""
+    columns = table.columns_of(
+        "subject | verdict | fastest at f32 level | ms per call # | speedup # "
+        "| break-even calls # | compilers without a number #"
+    )
+    rows = []
+    for subject in results.subjects:
+        best = fastest(subject)
+        start = words.start(best, "machine-cold") if best else None
+        without = sum(row.outcome != "ok" for row in subject.rows)
+        advice = subject.advice
+        rows.append(
+            [
+                Cell(subject.subject),
+                table.text(advice.headline if advice else "", "quiet" if not advice else ""),
+                table.text(best.compiler if best else ""),
+                table.number(best.ms if best else None),
+                table.number(best.speedup if best else None),
+                table.break_even(start),
+                Cell(f"{without} of {len(subject.rows)}", "bad" if without else ""),
+            ]
+        )
+    return Table("overview", "Subjects", columns, rows)
+
+
+def fastest(subject: SubjectResults) -> Row | None:
+    """The compiler with the largest speedup at f32 level; None where none has a number."""
+    ranked = [
+        row
+        for row in subject.rows
+        if row.outcome == "ok" and row.accuracy == "f32-level" and row.speedup is not None
+    ]
+    return max(ranked, key=lambda row: row.speedup.estimate if row.speedup else 0, default=None)
+
+
+def of_subject(subject: SubjectResults) -> list[Table]:
+    """Every table of one subject that has rows, in the order in which a reader asks."""
+    built = [
+        summary(subject),
+        tables_fusion.speed(subject),
+        tables_fusion.attribution(subject),
+        tables_fusion.ablations(subject),
+        tables_cost.starts(subject),
+        tables_cost.totals(subject),
+        tables_cost.phases(subject),
+        tables_cost.curves(subject),
+        tables_cost.policies(subject),
+        tables_cost.transitions(subject),
+        tables_cost.sizes(subject),
+        outcomes(subject.outcomes),
+    ]
+    return [made for made in built if made.rows]

@@ -1,0 +1,36 @@
+"""How near a callable comes to what this machine can do: bandwidth curve and FMA peak."""
+
+from __future__ import annotations
+
+import msgspec
+
+from breakeven.lab import ceilings
+from breakeven.lab.records import Program
+from breakeven.lab.statistics import Estimate
+
+
+class Ceilings(msgspec.Struct, frozen=True):
+    """Measured once per study: (bytes, bytes/s) points, and FLOP/s (2 per fused multiply-add)."""
+
+    bandwidth: list[tuple[float, float]]
+    peak: float
+
+    def bandwidth_fraction(self, program: Program, seconds: Estimate | None) -> float | None:
+        """Bytes moved per second over the curve at that footprint; None where bytes are unknown."""
+        moved = program.bytes_after or program.bytes_before
+        if not moved or seconds is None or not self.bandwidth:
+            return None
+        at = ceilings.bandwidth_at([(int(b), r) for b, r in self.bandwidth], moved)
+        return moved / seconds.estimate / at if at else None
+
+    def peak_fraction(self, program: Program, seconds: Estimate | None) -> float | None:
+        """FLOP per second over the peak; None where the program's FLOP are unknown."""
+        if not program.flops or seconds is None or not self.peak:
+            return None
+        return program.flops / seconds.estimate / self.peak
+
+
+def measure(threads: int) -> Ceilings:
+    """Measure both ceilings: about ten seconds."""
+    curve = ceilings.bandwidth_curve(threads)
+    return Ceilings(bandwidth=[(float(b), r) for b, r in curve], peak=ceilings.fma_peak(threads))

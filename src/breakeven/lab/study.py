@@ -1,0 +1,386 @@
+"""A study: prices, orders and runs the cells, feeds the store, resumes where it stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from breakeven import knobs
+from breakeven.errors import NothingMeasured, SubjectError
+from breakeven.lab import machine, roofline
+from breakeven.lab.compilers import registry
+from breakeven.lab.compilers.compiler import Availability, Compiler
+from breakeven.lab.describe import Facts, Question
+from breakeven.lab.experiments.plan import Planned, Priority, Scope, plan
+from breakeven.lab.homes import Homes
+from breakeven.lab.job import Job
+from breakeven.lab.process import Limits, Run, last_words
+from breakeven.lab.records import SCHEMA, Begin, Cell, Header, Outcome
+from breakeven.lab.roofline import Ceilings
+from breakeven.lab.store import Store
+from breakeven.lab.subjects import resolve, traces
+from breakeven.lab.subjects.subject import Size
+
+FULL_MINUTES, QUICK_MINUTES = 10.0, 3.0
+"""Budget per subject where none is given."""
+DESCRIBE_SECONDS = 300
+CELL_SECONDS = 300.0
+MEMORY_SHARE = 0.85
+WALK_CALLS = 400
+PRICES = {"inductor": 45.0, "inductor-freezing": 45.0, "inductor-freezing-max-autotune": 120.0}
+USUAL_PRICE = 15.0
+PRIORITY_SHARE = {Priority.REPLAY: 0.7, Priority.COLD: 0.6, Priority.POLICY: 0.8}
+"""Price of a cell that does less than the first one, as a share of that one's price."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asked for."""
+
+    subjects: list[str]
+    compilers: list[str] = list(registry.DEFAULT)
+    experiments: list[str] = ["fusion", "overhead", "shapes"]
+    calls: int = 10_000
+    shapes: str = ""
+    quick: bool = False
+    out: str = "study"
+    budget: float | None = None  # minutes
+    threads: list[int] = []
+    options: resolve.Options = resolve.Options()
+    timeout: float = CELL_SECONDS
+    command: list[str] = []
+
+
+class Progress(Protocol):
+    """What a study tells while it runs; called outside timed blocks only."""
+
+    def cell(self, text: str, done: int, planned: int, seconds_left: float) -> None:
+        """A cell begins."""
+        ...
+
+    def stage(self, name: str) -> None:
+        """The cell enters a part."""
+        ...
+
+    def ended(self, outcome: Outcome) -> None:
+        """The cell has ended."""
+        ...
+
+
+class Finished(msgspec.Struct, kw_only=True):
+    """A study after its run: what was asked, known and left out."""
+
+    request: Request
+    facts: dict[str, Facts]
+    planned: list[Planned]
+    not_run: list[Planned]
+    seconds: float
+
+
+def run(request: Request, progress: Progress) -> Finished:
+    """Run every cell of the request that the budget allows and the store does not hold yet.
+
+    Raises:
+        UsageError: an unknown subject, compiler or experiment.
+        SubjectError: a subject does not load or does not run in eager PyTorch.
+        StoreError: the folder cannot be written, or another study runs in it.
+        NothingMeasured: no cell ended in a number.
+    """
+    subjects = [name for spec in request.subjects for name in resolve.expand(spec)]
+    compilers = [registry.get(name) for name in with_eager(request.compilers)]
+    with Store.open(Path(request.out), write=True) as store:
+        return _Study(request, store, progress).run(subjects, compilers)
+
+
+def with_eager(names: list[str]) -> list[str]:
+    """The names, each once, eager first: it is everyone's baseline."""
+    return ["eager", *dict.fromkeys(name for name in names if name != "eager")]
+
+
+class _Study:
+    def __init__(self, request: Request, store: Store, progress: Progress) -> None:
+        self._request, self._store, self._progress = request, store, progress
+        self._folder = Path(request.out).resolve()
+        self._homes = Homes(self._folder / "homes")
+        self._logs = self._folder / "logs"
+        self._logs.mkdir(exist_ok=True)
+        self._availability: dict[str, Availability] = {}
+        self._prices: dict[tuple[str, bool], float] = {}
+        self._ceilings: dict[str, Ceilings] = {}
+        self._spent = 0.0
+
+    def run(self, subjects: list[str], compilers: list[Compiler]) -> Finished:
+        start = time.perf_counter()
+        self._availability = {one.name: one.available() for one in compilers}
+        facts = {name: self._describe(name, compilers) for name in subjects}
+        planned = self._plan(subjects, facts, compilers)
+        self._measure_ceilings()
+        self._open_record(planned, facts)
+        done = self._finished()
+        self._spent = sum(outcome.seconds for outcome in done.values())
+        waiting = [one for one in planned if one.cell.key not in done]
+        not_run = self._work(waiting, len(planned))
+        self._homes.clear()
+        finished = Finished(
+            request=self._request,
+            facts=facts,
+            planned=planned,
+            not_run=not_run,
+            seconds=time.perf_counter() - start,
+        )
+        if not any(one.outcome == "ok" for one in self._store.finished().values()):
+            raise NothingMeasured(
+                "A study needs at least one cell that ends in a number",
+                f"None of {len(planned)} did; the outcomes are in {self._folder}",
+                f"Read them with `breakeven report {self._request.out}` and the logs beside them",
+            )
+        return finished
+
+    def _describe(self, name: str, compilers: list[Compiler]) -> Facts:
+        self._progress.cell(f"looking at {name}", 0, 0, self._budget())
+        here = [one.name for one in compilers if self._availability[one.name].here]
+        question = Question(
+            subject=name,
+            options=self._request.options,
+            compilers=here,
+            threads=self._threads()[0],
+        )
+        facts = ask(question, self._folder)
+        if facts.error is not None:
+            raise SubjectError(*facts.error)
+        return facts
+
+    def _measure_ceilings(self) -> None:
+        """Once per folder: bandwidth curve and peak are the machine's, not the study's."""
+        for header in self._store.headers():
+            known = header.plan.get("ceilings")
+            if known:
+                self._ceilings = msgspec.convert(known, dict[str, Ceilings])
+        for threads in self._threads():
+            if str(threads) not in self._ceilings:
+                self._progress.cell("measuring bandwidth and peak", 0, 0, self._budget())
+                self._ceilings[str(threads)] = roofline.measure(threads)
+
+    def _plan(
+        self, subjects: list[str], facts: dict[str, Facts], compilers: list[Compiler]
+    ) -> list[Planned]:
+        planned: list[Planned] = []
+        for index, name in enumerate(subjects):
+            for threads in self._threads():
+                scope = Scope(
+                    subject=name,
+                    facts=facts[name],
+                    threads=threads,
+                    experiments=tuple(self._request.experiments),
+                    quick=self._request.quick,
+                    suite=len(subjects) > 1,
+                    trace=trace_of(self._request.shapes, facts[name]),
+                    machine_cold=index == 0,
+                )
+                planned += plan(scope, compilers)
+        return sorted(planned, key=lambda one: one.priority)
+
+    def _open_record(self, planned: list[Planned], facts: dict[str, Facts]) -> None:
+        self._store.append(
+            Header(
+                schema=SCHEMA,
+                command=self._request.command,
+                plan={
+                    "request": msgspec.to_builtins(self._request),
+                    "facts": msgspec.to_builtins(facts),
+                    "cells": msgspec.to_builtins([one.cell for one in planned]),
+                    "versions": {n: a.version for n, a in self._availability.items()},
+                    "ceilings": msgspec.to_builtins(self._ceilings),
+                },
+                environment=machine.environment(),
+                time=time.time(),
+            )
+        )
+
+    def _finished(self) -> dict[str, Outcome]:
+        """Cells not to be run again; an absent compiler that has come since is tried anew."""
+        return {
+            key: outcome
+            for key, outcome in self._store.finished().items()
+            if outcome.outcome != "unavailable"
+        }
+
+    def _work(
+        self,
+        waiting: list[Planned],
+        total: int,
+    ) -> list[Planned]:
+        not_run: list[Planned] = []
+        failed: set[tuple[str, str, int]] = set()
+        for index, one in enumerate(waiting):
+            cell = one.cell
+            reason = self._availability[cell.compiler].reason
+            group = (cell.subject, cell.compiler, cell.threads)
+            if reason:
+                if one.priority is Priority.FIRST:
+                    self._record_outcome(cell, "unavailable", reason)
+                continue
+            if group in failed and one.priority is not Priority.FIRST:
+                continue
+            if self._price(one) > self._budget() and not self._must(one):
+                not_run.append(one)
+                continue
+            self._progress.cell(
+                label(cell), total - len(waiting) + index, total, max(0.0, self._budget())
+            )
+            outcome = self._run_cell(one)
+            self._spent += outcome.seconds
+            self._learn(one, outcome)
+            self._progress.ended(outcome)
+            if outcome.outcome != "ok" and one.priority is Priority.FIRST:
+                failed.add(group)
+        return not_run
+
+    def _must(self, one: Planned) -> bool:
+        return one.cell.compiler == "eager" and one.priority is Priority.FIRST
+
+    def _run_cell(self, one: Planned) -> Outcome:
+        cell = one.cell
+        if cell.state == "disk-warm" and not self._homes.is_filled(cell):
+            self._fill(one)
+        home = self._homes.make(cell)
+        attempt = self._store.next_attempt(cell.key)
+        self._store.append(Begin(key=cell.key, attempt=attempt, cell=cell, time=time.time()))
+        job = self._job(one, attempt)
+        outcome = self._run(job, home, self._store.append)
+        self._store.append(outcome)
+        self._homes.leave(cell, home, keep=outcome.outcome == "ok" and not cell.off)
+        return outcome
+
+    def _fill(self, one: Planned) -> None:
+        """Make the caches that a disk-warm cell is to find, in a process that is not recorded."""
+        cell = msgspec.structs.replace(one.cell, state="toolchain-warm", work=())
+        home = self._homes.make(cell)
+        self._run(self._job(msgspec.structs.replace(one, cell=cell), 0), home, lambda _: None)
+        self._homes.leave(one.cell, home, keep=True)
+
+    def _run(self, job: Job, home: Path, on_record: Callable[..., None]) -> Outcome:
+        cell = job.cell
+        environment = knobs.worker_environment(str(home), cell.threads, {})
+        left = max(60.0, self._budget()) if self._request.quick else self._request.timeout
+        run_ = Run(
+            job,
+            home / "job.json",
+            self._logs / f"{cell.key.replace('|', '_').replace('/', '_')}.log",
+            environment,
+            Limits(
+                seconds=min(self._request.timeout, left),
+                memory=int(MEMORY_SHARE * machine.memory_available()),
+            ),
+            on_record,
+            self._progress.stage,
+        )
+        return run_.finish()
+
+    def _job(self, one: Planned, attempt: int) -> Job:
+        quick = self._request.quick
+        replay = one.priority is Priority.REPLAY
+        return Job(
+            cell=one.cell,
+            attempt=attempt,
+            options=self._request.options,
+            trace=one.trace,
+            sizes=one.sizes,
+            sweep=one.sweep,
+            pairs=8 if quick else 12,
+            seconds=2.0 if quick else 4.0,
+            size_seconds=0.6 if quick else 1.0,
+            replay_calls=self._request.calls if replay else 0,
+            replay_seconds=min(20.0, max(5.0, self._budget() / 4)) if replay else 0.0,
+        )
+
+    def _record_outcome(self, cell: Cell, outcome: str, detail: str) -> None:
+        attempt = self._store.next_attempt(cell.key)
+        self._store.append(Begin(key=cell.key, attempt=attempt, cell=cell, time=time.time()))
+        self._store.append(
+            Outcome(key=cell.key, attempt=attempt, outcome=outcome, detail=detail)  # type: ignore[arg-type]
+        )
+
+    def _threads(self) -> list[int]:
+        return self._request.threads or [machine.usable_cores()]
+
+    def _budget(self) -> float:
+        """Seconds left."""
+        minutes = self._request.budget
+        if minutes is None:
+            each = QUICK_MINUTES if self._request.quick else FULL_MINUTES
+            minutes = each * len(self._request.subjects)
+        return minutes * 60 - self._spent
+
+    def _price(self, one: Planned) -> float:
+        known = self._prices.get((one.cell.compiler, one.priority is Priority.FIRST))
+        if known is not None:
+            return known
+        first = self._prices.get((one.cell.compiler, True))
+        base = first or PRICES.get(one.cell.compiler, USUAL_PRICE)
+        return base * PRIORITY_SHARE.get(one.priority, 1.0)
+
+    def _learn(self, one: Planned, outcome: Outcome) -> None:
+        if outcome.outcome == "ok":
+            key = (one.cell.compiler, one.priority is Priority.FIRST)
+            self._prices[key] = max(outcome.seconds, self._prices.get(key, 0.0))
+
+
+def trace_of(shapes: str, facts: Facts) -> list[Size]:
+    """The sizes to walk through: those asked for, else the subject's own traffic."""
+    if shapes:
+        dim = facts.dims[-1] if facts.dims else ""
+        return traces.parse(shapes, dim=dim)[:WALK_CALLS]
+    return facts.trace[:WALK_CALLS]
+
+
+def label(cell: Cell) -> str:
+    """A cell in words, for the progress line."""
+    off = f" without {'+'.join(cell.off)}" if cell.off else ""
+    return f"{cell.subject} · {cell.compiler}{off} · {cell.policy} · {cell.state}"
+
+
+def ask(question: Question, folder: Path) -> Facts:
+    """Run `describe` in a process of its own."""
+    read, write = os.pipe()
+    with tempfile.TemporaryDirectory(dir=folder) as home:
+        (Path(home) / "tmp").mkdir()
+        file = Path(home) / "question.json"
+        file.write_bytes(msgspec.json.encode(question))
+        log = folder / "logs" / "describe.log"
+        with log.open("wb") as output:
+            child = subprocess.Popen(
+                [sys.executable, "-m", "breakeven.lab.describe", str(file), str(write)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=knobs.worker_environment(home, question.threads, {}),
+                pass_fds=(write,),
+                start_new_session=True,
+            )
+        os.close(write)
+        try:
+            with os.fdopen(read, "rb") as pipe:
+                answer = pipe.read()
+            child.wait(DESCRIBE_SECONDS)
+        except subprocess.TimeoutExpired:
+            answer = b""
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, 9)
+            child.wait()
+        if answer:
+            return msgspec.json.decode(answer, type=Facts)
+    raise SubjectError(
+        "A subject has to run in eager PyTorch before a compiler is tried on it",
+        f"The process that loaded {question.subject} ended without an answer: {last_words(log)}",
+        "Run the model by itself, mend it and try again",
+    )
