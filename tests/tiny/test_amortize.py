@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -96,7 +97,7 @@ def test_every_answer_is_in_order(
     found = break_even(costs, first, [e for e, _ in steady], [c for _, c in steady], noise=noise)
     numbers = [x for x in (found.low, found.estimate, found.high) if x is not None]
     assert all(x >= 0.0 and math.isfinite(x) for x in numbers)
-    assert all(a <= b * (1 + 1e-6) + 1e-9 for a, b in zip(numbers, numbers[1:], strict=False))
+    assert all(a <= b * (1 + 1e-6) + 1e-9 for a, b in itertools.pairwise(numbers))
     assert (found.kind == "calls") == (found.estimate is not None)
     if found.kind != "calls":
         assert found.high is None

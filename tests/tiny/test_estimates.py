@@ -159,6 +159,8 @@ def test_false_discovery_control_leaves_what_it_did_not_test() -> None:
     p = [0.04, 0.001, None, 1.0, 0.9]
     found = control_false_discovery([faster, faster, early, noise, unsure], p)
     assert found == [unsure, faster, early, noise, unsure]  # 0.04 * 4 / 2 = 0.08
+    four = control_false_discovery([faster] * 4, [0.012, 0.02, 0.03, 0.04])
+    assert four == [faster] * 4  # 0.04 * 4 / 4 bounds them all
     assert control_false_discovery([early], [None]) == [early]
     assert control_false_discovery([], []) == []
     with pytest.raises(ValueError, match="1 verdicts for 0"):

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import itertools
 import sys
 
 import pytest
@@ -133,7 +134,7 @@ def test_every_seed_makes_fresh_values(suite, name):
     sets = [subject.inputs({}, seed).tensors() for seed in (0, 1, 2, 12345)]
     changed = 0
     for same_place in zip(*sets, strict=True):
-        for first, second in zip(same_place, same_place[1:], strict=False):
+        for first, second in itertools.pairwise(same_place):
             assert first.shape == second.shape and first.dtype == second.dtype
             unequal = float((first != second).double().mean())
             changed += unequal > 0

@@ -14,18 +14,16 @@ import msgspec
 from rich.console import Console
 
 from breakeven.errors import UsageError
-from breakeven.lab import assembly, compare
+from breakeven.lab import assembly, compare, resume
 from breakeven.lab import study as studies
 from breakeven.lab.compilers import registry
 from breakeven.lab.progress import Silent, Terminal
 from breakeven.lab.report import csv_tables, page, terminal
 from breakeven.lab.results import Results
-from breakeven.lab.store import Store
 from breakeven.lab.study import Request
 from breakeven.lab.subjects import pickled, resolve
 from breakeven.lab.verdict import advised
 
-EXPERIMENTS = ("fusion", "overhead", "shapes")
 PAGE = "report.html"
 
 
@@ -62,7 +60,7 @@ def study(
     *,
     calls: int = 10_000,
     compilers: Sequence[str] = (),
-    experiments: Sequence[str] = EXPERIMENTS,
+    experiments: Sequence[str] = studies.EXPERIMENTS,
     shapes: str = "",
     threads: Sequence[int] = (),
     quick: bool = False,
@@ -125,16 +123,16 @@ def request(
         UsageError: an unknown experiment.
     """
     for name in experiments:
-        if name not in EXPERIMENTS:
+        if name not in studies.EXPERIMENTS:
             raise UsageError(
-                f"--experiments takes {', '.join(EXPERIMENTS)}, separated by commas",
+                f"--experiments takes {', '.join(studies.EXPERIMENTS)}, separated by commas",
                 f"{name!r} was given",
                 "Leave the option out to run all three",
             )
     return Request(
         subjects=subjects,
         compilers=compilers or list(registry.DEFAULT),
-        experiments=experiments or list(EXPERIMENTS),
+        experiments=experiments or list(studies.EXPERIMENTS),
         calls=calls,
         shapes=shapes,
         quick=quick,
@@ -159,7 +157,7 @@ def run_in_terminal(request: Request, *, fresh: bool, as_json: bool) -> None:
     """Run a study with a progress display, print its tables, write its page."""
     folder = Path(request.out)
     if fresh:
-        Store.forget(folder)
+        resume.forget(folder)
     with Terminal(Console(stderr=True)) as progress:
         studies.run(request, progress)
     show(publish(folder), folder, as_json=as_json)

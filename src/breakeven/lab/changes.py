@@ -21,6 +21,21 @@ from breakeven.lab.results import BreakEven, Interval, Verdict
 from breakeven.lab.statistics import Estimate
 
 Quantity = Literal["eager", "speedup", "cold start", "break-even"]
+Kind = Literal["calls", "may never", "never", "unknown", ""]
+
+
+BROKEN = (
+    "wrong",
+    "memoizes",
+    "does nothing",
+    "defers",
+    "recompiles",
+    "crash",
+    "timeout",
+    "out of memory",
+    "cannot compile",
+)
+"""Outcomes that fail every gate where the old study had a number."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,13 +51,60 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     state: str = ""
     old: Interval | None = None
     new: Interval | None = None
-    old_kind: str = ""
-    new_kind: str = ""
+    old_kind: Kind = ""
+    new_kind: Kind = ""
     change: Interval | None = None
     floor: float = 0.0
     verdict: Verdict = "cannot tell"
     preliminary: bool = False
     note: str = ""
+
+
+class CompilerChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """One compiler on one subject; `note` says why figures cannot be set side by side."""
+
+    compiler: str
+    old_version: str = ""
+    new_version: str = ""
+    old_outcome: str = "ok"
+    new_outcome: str = "ok"
+    changes: list[Change] = []
+    note: str = ""
+
+    @property
+    def broken(self) -> bool:
+        """It gave numbers in the old study and fails in the new one."""
+        return self.old_outcome == "ok" and self.new_outcome in BROKEN
+
+
+class SubjectChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """One subject: eager's own change, each compiler's, and compilers that only one study has."""
+
+    subject: str
+    eager: Change
+    compilers: list[CompilerChanges]
+    missing: list[str] = []
+    added: list[str] = []
+    note: str = ""
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """A version or setting that is not the same in both studies; empty where one has none."""
+
+    name: str
+    old: str
+    new: str
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two studies side by side; `missing` and `added` name subjects that only one of them has."""
+
+    same_machine: bool
+    differences: list[Difference]
+    subjects: list[SubjectChanges]
+    missing: list[str] = []
+    added: list[str] = []
+    notes: list[str] = []
 
 
 def more_is_better(

@@ -9,12 +9,22 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
 from breakeven.errors import UsageError
 from breakeven.lab import changes
-from breakeven.lab.changes import Change, Quantity
+from breakeven.lab import format as words
+from breakeven.lab.changes import (
+    Change,
+    Comparison,
+    CompilerChanges,
+    Difference,
+    Quantity,
+    SubjectChanges,
+)
+from breakeven.lab.comparison_table import render
 from breakeven.lab.results import Interval, Results, Row, SubjectResults
+from breakeven.lab.statistics import LEAST_NOISE
+
+__all__ = ["GATES", "Comparison", "compare", "failed", "failures", "render"]
 
 GATES: Mapping[str, Quantity] = {
     "slower": "speedup",
@@ -22,68 +32,9 @@ GATES: Mapping[str, Quantity] = {
     "later-break-even": "break-even",
 }
 """What `--fail-if` takes, and the quantity it looks at."""
-BROKEN = (
-    "wrong",
-    "memoizes",
-    "does nothing",
-    "defers",
-    "recompiles",
-    "crash",
-    "timeout",
-    "out of memory",
-    "cannot compile",
-)
-"""Outcomes that fail every gate where the old study had a number."""
 VOLATILE = ("machine", "load", "swap", "gaps", "memory")
 """Parts of the environment that differ from run to run, or are part of the machine's identity."""
 HARDWARE = ("cpu", "cores", "memory")
-
-
-class CompilerChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """One compiler on one subject; `note` says why figures cannot be set side by side."""
-
-    compiler: str
-    old_version: str = ""
-    new_version: str = ""
-    old_outcome: str = "ok"
-    new_outcome: str = "ok"
-    changes: list[Change] = []
-    note: str = ""
-
-    @property
-    def broken(self) -> bool:
-        """It gave numbers in the old study and fails in the new one."""
-        return self.old_outcome == "ok" and self.new_outcome in BROKEN
-
-
-class SubjectChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """One subject: eager's own change, each compiler's, and compilers that only one study has."""
-
-    subject: str
-    eager: Change
-    compilers: list[CompilerChanges]
-    missing: list[str] = []
-    added: list[str] = []
-    note: str = ""
-
-
-class Difference(msgspec.Struct, frozen=True):
-    """A version or setting that is not the same in both studies; empty where one has none."""
-
-    name: str
-    old: str
-    new: str
-
-
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Two studies side by side; `missing` and `added` name subjects that only one of them has."""
-
-    same_machine: bool
-    differences: list[Difference]
-    subjects: list[SubjectChanges]
-    missing: list[str] = []
-    added: list[str] = []
-    notes: list[str] = []
 
 
 def compare(old: Results, new: Results, *, other_machine: bool = False) -> Comparison:
@@ -99,14 +50,14 @@ def compare(old: Results, new: Results, *, other_machine: bool = False) -> Compa
     same = _same_machine(old, new)
     if not same and not other_machine:
         raise _refused(old, new)
-    before = {subject.subject: subject for subject in old.subjects}
-    after = {subject.subject: subject for subject in new.subjects}
+    before = {_name(subject): subject for subject in old.subjects}
+    after = {_name(subject): subject for subject in new.subjects}
     shared = [name for name in before if name in after]
     if not shared:
         raise UsageError(
             "Two studies are compared by the subjects that both hold.",
             f"The old one holds {_listed(before)}, the new one {_listed(after)}.",
-            "Name two studies of the same subject.",
+            "Name two studies of the same subject at the same number of threads.",
         )
     notes = []
     if old.quick or new.quick:
@@ -184,19 +135,24 @@ def _refused(old: Results, new: Results) -> UsageError:
     )
 
 
+def _name(subject: SubjectResults) -> str:
+    """A subject and its threads: a sweep holds one subject at several thread counts."""
+    return f"{subject.subject}, {subject.threads} thread{'s' if subject.threads != 1 else ''}"
+
+
 def _subject(old: SubjectResults, new: SubjectResults, same_machine: bool) -> SubjectChanges:
-    floor = math.hypot(old.noise_floor, new.noise_floor)
+    floor = max(math.hypot(old.noise_floor, new.noise_floor), LEAST_NOISE)
     note = ""
-    if old.size != new.size or old.threads != new.threads:
+    if old.size != new.size:
         note = (
-            f"The old study ran at size {old.size or 'default'} on {old.threads} threads, the new "
-            f"one at size {new.size or 'default'} on {new.threads}: figures cannot be compared."
+            f"The old study ran at size {words.size(old.size)}, the new one at "
+            f"{words.size(new.size)}: figures cannot be compared."
         )
     eager = _eager(old, new, floor, note)
     before = {row.compiler: row for row in old.rows if row.compiler != "eager"}
     after = {row.compiler: row for row in new.rows if row.compiler != "eager"}
     return SubjectChanges(
-        subject=new.subject,
+        subject=_name(new),
         eager=eager,
         compilers=[
             _compiler(before[name], after[name], floor, eager, bool(note) or not same_machine, note)
@@ -272,11 +228,12 @@ def _withheld(old: Row, new: Row) -> bool:
 def _steepness(old: Row, new: Row) -> float:
     """How much a relative error of a speedup s grows in N*: d log N* = -d log s / (s - 1).
 
-    N* = cost / (e - c) with e = s c; the cost is taken as fixed. At least 1; no bound at s = 1.
+    N* = cost / (e - c) with e = s c; the cost is taken as fixed. At least 1, and a million at s = 1
+    in place of infinity, which JSON has not.
     """
     gains = [abs(row.speedup.estimate - 1.0) for row in (old, new) if row.speedup]
     least = min(gains, default=0.0)
-    return max(1.0, 1.0 / least) if least > 0.0 else math.inf
+    return 1.0 / min(max(least, 1e-6), 1.0)
 
 
 def _differences(

@@ -18,6 +18,7 @@ import torch.export
 
 from breakeven.errors import BreakevenError
 from breakeven.lab.compilers import registry
+from breakeven.lab.resume import fingerprint
 from breakeven.lab.subjects import resolve
 from breakeven.lab.subjects.subject import Size
 from breakeven.lab.job import described
@@ -43,7 +44,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     mode: str = "inference"
     mutates: bool = False
     onnx: bool = False
-    eager_seconds: float = 0.0
+    fingerprint: str = ""
     error: tuple[str, str, str] | None = None
 
 
@@ -67,6 +68,7 @@ def describe(question: Question) -> Facts:
         mode=subject.mode,
         mutates=subject.mutates,
         onnx=subject.onnx is not None,
+        fingerprint=fingerprint(question.subject, question.options),
     )
 
 

@@ -12,8 +12,12 @@ from typing import Any
 
 import msgspec
 import torch
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
 from breakeven.lab import ceilings, machine, procfs, statistics
+from breakeven.lab import format as words
 from breakeven.lab.statistics import Pair, Samples
 
 BLOCK_SECONDS = 0.02
@@ -86,6 +90,42 @@ def examine(quick: bool = False) -> Examination:
         seconds=time.perf_counter() - start,
         warnings=warnings,
     )
+
+
+def render(examination: Examination) -> RenderableType:
+    """What was found, for `rich.console.Console.print`."""
+    environment = examination.environment
+    facts = Table(box=None, show_header=False, pad_edge=False)
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, value in (
+        ("processor", f"{environment['cpu']} ({environment['architecture']})"),
+        ("instruction sets", " ".join(environment["isa"]) or words.NONE),
+        ("cores", f"{environment['cores']} usable of {environment['cores_listed']} listed"),
+        ("caches", ", ".join(_cache(*one) for one in environment["caches"].items()) or words.NONE),
+        ("memory", words.size_bytes(environment["memory"])),
+        ("others", f"{examination.others:.2f} cores; load average {environment['load'][0]}"),
+        ("noise floor", f"{words.percent(examination.noise_floor)} (within one process)"),
+        ("clock step", f"{examination.timer_resolution * 1e9:,.0f} ns"),
+        (
+            "peak (f32)",
+            f"{words.operations(examination.peak)}flop/s; matrix product "
+            f"{words.operations(examination.sgemm)}flop/s; {examination.threads} threads",
+        ),
+        ("bandwidth", "  ".join(_point(*one) for one in examination.bandwidth)),
+    ):
+        facts.add_row(name, value)
+    concerns = [Text(f"! {one.found} {one.remedy}", "yellow") for one in examination.warnings]
+    return Group(facts, *concerns)
+
+
+def _cache(name: str, size: int) -> str:
+    return f"{name} {words.size_bytes(size)}"
+
+
+def _point(size: int, rate: float) -> str:
+    text = f"{words.size_bytes(size)}: {words.number(rate / 1e9)} GB/s"
+    return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def others_now() -> float:

@@ -42,6 +42,11 @@ OutcomeKind = Literal[
 ]
 
 
+def short(name: str) -> str:
+    """A subject's or compiler's name without the folders of a path in it."""
+    return name.rsplit("/", 1)[-1] if name.count("/") > 1 else name
+
+
 class Record(msgspec.Struct, frozen=True, tag_field="kind", kw_only=True):
     """Base of all records; `kind` is the class name in lower case."""
 
@@ -72,8 +77,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
         """A short name that is equal for equal cells: readable, then 8 hex digits of content."""
         content = msgspec.json.encode(self, order="deterministic")
         digest = hashlib.sha256(content).hexdigest()[:8]
-        name = self.subject.rsplit("/", 1)[-1][-24:]
-        return f"{name}|{self.compiler}|{self.policy}|{self.state}|{self.repetition}|{digest}"
+        subject, compiler = short(self.subject)[-24:], short(self.compiler)
+        return f"{subject}|{compiler}|{self.policy}|{self.state}|{self.repetition}|{digest}"
 
 
 class Header(Record, frozen=True, tag="header"):

@@ -79,6 +79,25 @@ class Store:
             raise
         return store
 
+    @classmethod
+    def forget(cls, folder: Path) -> None:
+        """Remove the records of a folder for good; everything else in it stays.
+
+        Raises:
+            StoreError: a study is writing there, or the file cannot be removed.
+        """
+        path = Path(folder) / RECORDS
+        if not path.exists():
+            return
+        store = cls(Path(folder))
+        try:
+            store._take()
+            path.unlink()
+        except OSError as problem:
+            raise _unusable(store.folder, problem) from problem
+        finally:
+            store.close()
+
     def __enter__(self) -> Self:
         return self
 
@@ -182,22 +201,25 @@ class Store:
         return self._attempts.get(key, 0) + 1
 
     def _must_exist(self) -> None:
-        if not self.path.is_file():
-            raise StoreError(
-                "The folder of a study holds its records.",
-                f"There is no file {self.path}.",
-                "Name the folder that --out named, or run `breakeven study` first.",
-            )
+        found = f"There is no file {self.path}"
+        try:
+            with self.path.open("rb") as file:
+                if file.readline().endswith(b"\n"):
+                    return
+            found = f"{self.path} holds no record yet"
+        except FileNotFoundError:
+            pass
+        except OSError as problem:
+            raise _unusable(self.folder, problem) from problem
+        raise StoreError(
+            "The folder of a study holds its records.",
+            found,
+            "Name the folder that --out named, or run `breakeven study` first.",
+        )
 
     def _open_for_writing(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(self.folder / LOCK, timeout=0)
-        try:
-            lock.acquire()
-        except filelock.Timeout:
-            raise self._taken() from None
-        self._lock = lock
-        (self.folder / OWNER).write_text(f"{os.getpid()}\n")
+        self._take()
         new = not self.path.exists()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         file = os.open(self.path, flags, 0o644)
@@ -210,6 +232,16 @@ class Store:
         self._file = file
         if new:
             _sync_folder(self.folder)
+
+    def _take(self) -> None:
+        """Lock the folder, and leave this process's number for whom it is refused."""
+        lock = filelock.FileLock(self.folder / LOCK, timeout=0)
+        try:
+            lock.acquire()
+        except filelock.Timeout:
+            raise self._taken() from None
+        self._lock = lock
+        (self.folder / OWNER).write_text(f"{os.getpid()}\n")
 
     def _taken(self) -> StoreError:
         pid = ""

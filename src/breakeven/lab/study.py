@@ -16,7 +16,7 @@ import msgspec
 
 from breakeven import knobs
 from breakeven.errors import NothingMeasured, SubjectError
-from breakeven.lab import machine, roofline
+from breakeven.lab import machine, resume, roofline
 from breakeven.lab.compilers import registry
 from breakeven.lab.compilers.compiler import Availability, Compiler
 from breakeven.lab.describe import Facts, Question
@@ -24,7 +24,7 @@ from breakeven.lab.experiments.plan import Planned, Priority, Scope, plan
 from breakeven.lab.homes import Homes
 from breakeven.lab.job import Job
 from breakeven.lab.process import Limits, Run, last_words
-from breakeven.lab.records import SCHEMA, Begin, Cell, Header, Outcome
+from breakeven.lab.records import SCHEMA, Begin, Cell, Header, Outcome, short
 from breakeven.lab.roofline import Ceilings
 from breakeven.lab.store import Store
 from breakeven.lab.subjects import resolve, traces
@@ -33,6 +33,7 @@ from breakeven.lab.subjects.subject import Size
 FULL_MINUTES, QUICK_MINUTES = 10.0, 3.0
 """Budget per subject where none is given."""
 DESCRIBE_SECONDS = 300
+EXPERIMENTS = ("fusion", "overhead", "shapes")
 CELL_SECONDS = 300.0
 MEMORY_SHARE = 0.85
 WALK_CALLS = 400
@@ -46,8 +47,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for."""
 
     subjects: list[str]
-    compilers: list[str] = list(registry.DEFAULT)
-    experiments: list[str] = ["fusion", "overhead", "shapes"]
+    compilers: list[str] = msgspec.field(default_factory=lambda: list(registry.DEFAULT))
+    experiments: list[str] = msgspec.field(default_factory=lambda: list(EXPERIMENTS))
     calls: int = 10_000
     shapes: str = ""
     quick: bool = False
@@ -115,11 +116,15 @@ class _Study:
         self._availability: dict[str, Availability] = {}
         self._prices: dict[tuple[str, bool], float] = {}
         self._ceilings: dict[str, Ceilings] = {}
+        self._environment = machine.environment()
+        self._headers: list[Header] = []
         self._spent = 0.0
 
     def run(self, subjects: list[str], compilers: list[Compiler]) -> Finished:
         start = time.perf_counter()
         self._availability = {one.name: one.available() for one in compilers}
+        self._headers = self._store.headers()
+        resume.check(self._folder, self._headers, self._environment)
         facts = {name: self._describe(name, compilers) for name in subjects}
         planned = self._plan(subjects, facts, compilers)
         self._measure_ceilings()
@@ -145,7 +150,7 @@ class _Study:
         return finished
 
     def _describe(self, name: str, compilers: list[Compiler]) -> Facts:
-        self._progress.cell(f"looking at {name}", 0, 0, self._budget())
+        self._progress.cell(f"looking at {short(name)}", 0, 0, self._budget())
         here = [one.name for one in compilers if self._availability[one.name].here]
         question = Question(
             subject=name,
@@ -156,11 +161,12 @@ class _Study:
         facts = ask(question, self._folder)
         if facts.error is not None:
             raise SubjectError(*facts.error)
+        resume.check_subject(self._folder, self._headers, name, facts.fingerprint)
         return facts
 
     def _measure_ceilings(self) -> None:
         """Once per folder: bandwidth curve and peak are the machine's, not the study's."""
-        for header in self._store.headers():
+        for header in self._headers:
             known = header.plan.get("ceilings")
             if known:
                 self._ceilings = msgspec.convert(known, dict[str, Ceilings])
@@ -200,7 +206,7 @@ class _Study:
                     "versions": {n: a.version for n, a in self._availability.items()},
                     "ceilings": msgspec.to_builtins(self._ceilings),
                 },
-                environment=machine.environment(),
+                environment=self._environment,
                 time=time.time(),
             )
         )
@@ -345,7 +351,7 @@ def trace_of(shapes: str, facts: Facts) -> list[Size]:
 def label(cell: Cell) -> str:
     """A cell in words, for the progress line."""
     off = f" without {'+'.join(cell.off)}" if cell.off else ""
-    return f"{cell.subject} · {cell.compiler}{off} · {cell.policy} · {cell.state}"
+    return f"{short(cell.subject)} · {short(cell.compiler)}{off} · {cell.policy} · {cell.state}"
 
 
 def ask(question: Question, folder: Path) -> Facts:

@@ -75,6 +75,8 @@ class Compiler(abc.ABC):
     takes_training: ClassVar[bool] = False
     """It keeps mutation of inputs and parameters, so it can take a training step."""
     techniques: ClassVar[tuple[Technique, ...]] = ()
+    own_toolchain: ClassVar[frozenset[str]] = frozenset()
+    """Techniques without which the compiler needs other headers and probes than with them."""
 
     @abc.abstractmethod
     def available(self) -> Availability:
@@ -96,6 +98,13 @@ class Compiler(abc.ABC):
         Raises:
             Unsupported: this compiler does not take this subject or policy.
             Exception: anything else is recorded as "cannot compile" with its message.
+        """
+
+    def warm_toolchain(self, off: tuple[str, ...] = ()) -> None:
+        """Make what this compiler keeps on disk for every model: headers, probes of the machine.
+
+        Called in a process of its own, whose folders become the template of the state
+        "toolchain-warm". `off` matters only where it names one of `own_toolchain`.
         """
 
     def reset(self) -> None:

@@ -118,7 +118,12 @@ class FlatModel(torch.nn.Module):
         leaves, self._spec = pytree.tree_flatten((args, kwargs))
         self.tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self._leaves = [_HOLE if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        self.answer: Answer | None = None
+        self._seen: list[Answer] = []  # torch.export undoes assignments to attributes
+
+    @property
+    def answer(self) -> Answer | None:
+        """How the model's answer is put together; None before it was traced."""
+        return self._seen[-1] if self._seen else None
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Run the model; the answer's structure is noted, its constants are left out."""
@@ -127,7 +132,7 @@ class FlatModel(torch.nn.Module):
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
         parts, spec = pytree.tree_flatten(self.model(*args, **kwargs))
         kinds = tuple(_kind(part) for part in parts)
-        self.answer = Answer(spec, kinds)
+        self._seen.append(Answer(spec, kinds))
         return tuple(
             part if isinstance(part, torch.Tensor) else torch.scalar_tensor(part)
             for part, kind in zip(parts, kinds, strict=True)

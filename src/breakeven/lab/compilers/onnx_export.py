@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
 import tempfile
 import time
-import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +13,7 @@ from torch.export import Dim
 
 from breakeven.errors import Unsupported
 from breakeven.lab.compilers.flat import Answer
-from breakeven.lab.compilers.sessions import Request
+from breakeven.lab.compilers.sessions import Request, quiet
 from breakeven.lab.records import Phase
 
 _PROTOBUF_LIMIT = 1_900_000_000  # bytes; a protobuf message ends at 2 GiB
@@ -50,7 +45,7 @@ def export(request: Request) -> OnnxModel:
     flat = request.flat()
     shapes = None
     if request.dynamic:
-        shapes = (tuple({axis: Dim.AUTO for axis in named} for named in request.axes),)
+        shapes = (tuple(dict.fromkeys(named, Dim.AUTO) for named in request.axes),)
     with quiet():
         program = torch.onnx.export(
             flat, tuple(flat.tensors), dynamo=True, dynamic_shapes=shapes, verbose=False
@@ -93,19 +88,6 @@ def _serialized(
     path = str(Path(folder.name) / "model.onnx")
     program.save(path, external_data=True)
     return path, folder
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep an exporter's progress, warnings and log lines off the terminal."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
 
 
 def file_answer(outputs: list[torch.dtype]) -> Answer:

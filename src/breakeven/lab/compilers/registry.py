@@ -1,7 +1,7 @@
 """Every compiler by its name; adding one is one file and one line here.
 
-A compiler from elsewhere needs no line: it is named by its file, `path/to/file.py:ClassName`, or its
-package offers it under the entry-point group `breakeven_compilers` (name -> `module:Class`).
+A compiler from elsewhere needs no line: it is named by its file, `path/to/file.py:ClassName`, or
+its package offers it under the entry-point group `breakeven_compilers` (name -> `module:Class`).
 """
 
 from __future__ import annotations

@@ -6,8 +6,12 @@ Shared by the compilers that turn a model into a file and run it in a runtime of
 from __future__ import annotations
 
 import abc
+import contextlib
+import io
+import logging
+import warnings
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,10 +28,14 @@ Axes = list[dict[int, str]]
 
 @dataclass
 class Request:
-    """What a session is made for: a call, and which axes of its tensors may vary."""
+    """What a session is made for: a call, and which axes of its tensors may vary.
+
+    `shown` is what the exporter sees: the call, or one like it without varying lengths of 1.
+    """
 
     subject: Subject
     inputs: Inputs
+    shown: Inputs
     axes: Axes
     off: tuple[str, ...]
     threads: int = field(default_factory=torch.get_num_threads)
@@ -39,7 +47,7 @@ class Request:
 
     def flat(self) -> FlatModel:
         """The model as a function of tensors, to be exported."""
-        return FlatModel(self.subject.model, self.inputs.args, self.inputs.kwargs)
+        return FlatModel(self.subject.model, self.shown.args, self.shown.kwargs)
 
 
 class Session(abc.ABC):
@@ -187,11 +195,12 @@ class Sessions(Compiled):
     def _request(self, inputs: Inputs, tensors: list[torch.Tensor]) -> Request:
         fixed: Axes = [{} for _ in tensors]
         if self._policy == "static" or not self._subject.dims:
-            return Request(self._subject, inputs, fixed, self._off)
+            return Request(self._subject, inputs, inputs, fixed, self._off)
         axes = self._subject.axes()
         if len(axes) != len(tensors):
-            return Request(self._subject, inputs, fixed, self._off)
-        return Request(self._subject, widened(self._subject, inputs, axes), axes, self._off)
+            return Request(self._subject, inputs, inputs, fixed, self._off)
+        shown = widened(self._subject, inputs, axes)
+        return Request(self._subject, inputs, shown, axes, self._off)
 
 
 def widened(subject: Subject, inputs: Inputs, axes: Axes) -> Inputs:
@@ -277,3 +286,16 @@ def refuse(compiler: Compiler, subject: Subject, off: tuple[str, ...]) -> None:
             f"{compiler.name} was asked to switch off {', '.join(unknown)}",
             "Leave it out, or run `breakeven list compilers` to see each compiler's techniques",
         )
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep an exporter's progress, warnings and log lines off the terminal."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from breakeven.lab.results import Interval, Results
+from breakeven.lab.results import Interval, Results, SubjectResults
 
 Trace = dict[str, Any]
 
@@ -67,11 +67,22 @@ def colours(results: Results) -> dict[str, tuple[str, str]]:
     """The light and dark colour of every compiler of a study, the same in all its charts."""
     named: dict[str, tuple[str, str]] = {}
     for subject in results.subjects:
-        for row in [*subject.rows, *subject.policies, *subject.curves, *subject.ablations]:
-            if row.compiler not in named:
-                spare = _SPARE[len([name for name in named if name not in COLOURS]) % len(_SPARE)]
-                named[row.compiler] = COLOURS.get(row.compiler, spare)
+        for name in _names(subject):
+            if name not in named:
+                spare = _SPARE[sum(other not in COLOURS for other in named) % len(_SPARE)]
+                named[name] = COLOURS.get(name, spare)
     return named
+
+
+def _names(subject: SubjectResults) -> list[str]:
+    return [
+        *[row.compiler for row in subject.rows],
+        *[row.compiler for row in subject.policies],
+        *[row.compiler for row in subject.curves],
+        *[row.compiler for row in subject.ablations],
+        *[row.compiler for row in subject.phases],
+        *[row.compiler for row in subject.outcomes],
+    ]
 
 
 def symbol(compiler: str) -> str:

@@ -6,6 +6,8 @@ import bisect
 import math
 from typing import Any
 
+import msgspec
+
 from breakeven.lab import format as words
 from breakeven.lab.report import chart
 from breakeven.lab.report.chart import Chart, Trace, View
@@ -14,13 +16,13 @@ from breakeven.lab.results import Curve, PhaseRow, ShapeCall, SubjectResults
 STAGES = ("frontend", "middle-end", "backend", "unattributed")
 
 
-def curves(subject: SubjectResults) -> Chart:
+def curves(subject: SubjectResults, most: int = 400) -> Chart:
     """Cumulative time against calls: solid as replayed, beyond it dashed with its fan."""
     traces: list[Trace] = []
     states = [state for state in words.STATES if _has(subject, state)]
     shown: dict[str, list[int]] = {state: [] for state in states}
     for curve in subject.curves:
-        made = _curve(curve)
+        made = _curve(thin_curve(curve, most))
         if curve.compiler != "eager":
             made += _crossing(subject, curve)
         for state in states:
@@ -67,19 +69,34 @@ def _curve(curve: Curve) -> list[Trace]:
     return made
 
 
+def thin_curve(curve: Curve, most: int) -> Curve:
+    """Both ends, the last replayed point, and the others evenly, about `most` in all."""
+    last = len(curve.counts) - 1
+    if last < most:
+        return curve
+    step = -(-last // max(1, most - 1))
+    edge = bisect.bisect_right(curve.counts, curve.replayed) - 1
+    kept = [place for place in range(last + 1) if place % step == 0 or place in (edge, last)]
+    return msgspec.structs.replace(
+        curve,
+        counts=[curve.counts[place] for place in kept],
+        seconds=[curve.seconds[place] for place in kept],
+        low=[curve.low[place] for place in kept],
+        high=[curve.high[place] for place in kept],
+    )
+
+
 def _line(curve: Curve, part: slice, dash: str) -> Trace:
     said = "replayed" if dash == "solid" else "extrapolated"
-    seconds = curve.seconds[part]
     return {
         "type": "scatter",
         "mode": "lines",
         "name": curve.compiler,
         "meta": {"compiler": curve.compiler, "role": "line", "state": curve.state},
         "x": chart.numbers(curve.counts[part]),
-        "y": chart.numbers(seconds),
+        "y": chart.numbers(curve.seconds[part]),
         "line": {"dash": dash, "width": 2},
-        "text": [words.seconds(value) for value in seconds],
-        "hovertemplate": f"%{{fullData.name}}, {said}: %{{x:,}} calls, %{{text}}<extra></extra>",
+        "hovertemplate": f"%{{fullData.name}}, {said}: %{{x:,}} calls, %{{y:.3s}}s<extra></extra>",
     }
 
 
@@ -230,7 +247,7 @@ def _stage(stage: str, segments: list[tuple[int, float, str, float]]) -> Trace:
 
 
 def walk(subject: SubjectResults, most: int = 2000) -> Chart:
-    """Time per call above cumulative cost along the trace; at most `most` calls are drawn a line."""
+    """Time per call above cumulative cost along the trace, about `most` calls drawn a line."""
     walks: dict[tuple[str, str], list[ShapeCall]] = {}
     for call in subject.shape_calls:
         walks.setdefault((call.compiler, call.policy), []).append(call)
@@ -278,9 +295,7 @@ def _walk(compiler: str, policy: str, calls: list[ShapeCall]) -> list[Trace]:
         "type": "scatter",
         "name": f"{compiler}, {policy}",
         "x": [call.index + 1 for call in calls],
-        "line": {
-            "dash": DASH_OF_EAGER if compiler == "eager" else chart.DASHES.get(policy, "solid")
-        },
+        "line": {"dash": "solid" if compiler == "eager" else chart.DASHES.get(policy, "solid")},
     }
     meta = {"compiler": compiler, "policy": policy, "role": "walk"}
     return [
@@ -293,8 +308,8 @@ def _walk(compiler: str, policy: str, calls: list[ShapeCall]) -> list[Trace]:
                 "size": [9 if call.compiles else 3 for call in calls],
                 "symbol": chart.symbol(compiler),
             },
-            "text": [f"{words.size(call.size)}: {words.seconds(call.seconds)}" for call in calls],
-            "hovertemplate": "%{fullData.name}, call %{x}, %{text}<extra></extra>",
+            "text": [words.size(call.size) for call in calls],
+            "hovertemplate": "%{fullData.name}, call %{x}, %{text}: %{y:.3s}s<extra></extra>",
         },
         shared
         | {
@@ -305,9 +320,6 @@ def _walk(compiler: str, policy: str, calls: list[ShapeCall]) -> list[Trace]:
             "hovertemplate": "%{fullData.name}, call %{x}: %{y:.4~g} s so far<extra></extra>",
         },
     ]
-
-
-DASH_OF_EAGER = "solid"
 
 
 def _walk_views(walks: list[tuple[str, str]]) -> list[View]:

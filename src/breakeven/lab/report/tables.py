@@ -112,3 +112,48 @@ def of_subject(subject: SubjectResults) -> list[Table]:
         outcomes(subject.outcomes),
     ]
     return [made for made in built if made.rows]
+
+
+def all_outcomes(results: Results) -> Table:
+    """Every cell of a study that did not end in a number, equal ones of several subjects as one."""
+    found: dict[tuple[str, str, str], list[tuple[str, OutcomeRow]]] = {}
+    for subject in results.subjects:
+        for row in [*subject.outcomes, *_untold(subject)]:
+            key = (row.compiler, row.outcome, row.detail)
+            found.setdefault(key, []).append((subject.subject, row))
+    rows = []
+    for (compiler, outcome, detail), same in found.items():
+        names = list(dict.fromkeys(name for name, _ in same))
+        cell = same[0][1].cell if len(same) == 1 else f"{len(same)} cells"
+        if len(results.subjects) > 1:
+            shown = ", ".join(words.short(name, 40) for name in names[:4])
+            cell = f"{shown} and {len(names) - 4} more subjects" if len(names) > 4 else shown
+        rows.append(
+            OutcomeRow(
+                cell=cell,
+                compiler=compiler,
+                outcome=outcome,
+                detail=detail,
+                command=same[0][1].command,
+            )
+        )
+    return outcomes(rows)
+
+
+def _untold(subject: SubjectResults) -> list[OutcomeRow]:
+    """Rows of the tables without a number that no outcome of the subject speaks of."""
+    told = {(row.compiler, row.outcome) for row in subject.outcomes}
+    found = [(row.compiler, row.compiler, row.outcome, row.detail) for row in subject.rows]
+    found += [
+        (f"{row.compiler} without {row.technique}", row.compiler, row.outcome, row.detail)
+        for row in subject.ablations
+    ]
+    found += [
+        (f"{row.compiler}, {row.policy}", row.compiler, row.outcome, row.detail)
+        for row in subject.policies
+    ]
+    return [
+        OutcomeRow(cell=cell, compiler=compiler, outcome=outcome, detail=detail)
+        for cell, compiler, outcome, detail in found
+        if outcome != "ok" and (compiler, outcome) not in told
+    ]

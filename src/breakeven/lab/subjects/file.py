@@ -25,6 +25,7 @@ the same weights.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import types
 from collections.abc import Callable, Mapping
@@ -40,7 +41,7 @@ from breakeven.lab.subjects.example import (
     check_seeds,
     from_example,
 )
-from breakeven.lab.subjects.source import guarded, run_file, seeded
+from breakeven.lab.subjects.source import assigned, constants, guarded, parsed, run_file, seeded
 from breakeven.lab.subjects.subject import Dim, Inputs, Size, Subject
 from breakeven.lab.subjects.trial import check_inputs, settle, try_call
 
@@ -49,6 +50,22 @@ def split(spec: str) -> tuple[Path, str]:
     """`model.py:name` -> (path, name); the name is "" where none is given."""
     stem, marker, name = spec.rpartition(".py:")
     return (Path(stem + ".py"), name) if marker else (Path(spec), "")
+
+
+def declared(path: Path) -> tuple[list[str], list[str]]:
+    """(constants that `--set` can replace, dims of DIMS or "batch"), read without running the file.
+
+    Raises:
+        UsageError: no such file.
+        SubjectError: a syntax error.
+    """
+    tree = parsed(path)
+    dims: list[str] = []
+    for node in tree.body:
+        for name, value in assigned(node):
+            if name == "DIMS" and isinstance(value, ast.Dict):
+                dims += [str(key.value) for key in value.keys if isinstance(key, ast.Constant)]
+    return constants(tree), dims or ["batch"]
 
 
 def load(spec: str, overrides: Mapping[str, str], facts: Known | None = None) -> Subject:

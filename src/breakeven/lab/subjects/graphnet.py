@@ -31,7 +31,7 @@ import torch
 
 from breakeven.errors import SubjectError, UsageError
 from breakeven.lab.subjects.example import Known, takes
-from breakeven.lab.subjects.source import guarded, read_source, run_file, run_tree
+from breakeven.lab.subjects.source import guarded, parsed, run_file, run_tree
 from breakeven.lab.subjects.subject import Dim, Inputs, Size, Subject, like
 from breakeven.lab.subjects.trial import try_call
 
@@ -166,9 +166,7 @@ def _metas(folder: Path) -> dict[str, Meta]:
         path = folder / file
         if not path.is_file():
             continue
-        with guarded(f"{path} has to be valid Python.", _AGAIN, path):
-            tree = ast.parse(read_source(path), filename=str(path))
-        for node in tree.body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef):
                 with guarded(f"{node.name} of {path} has to describe a tensor.", _AGAIN, path):
                     meta = _meta(node)
@@ -210,7 +208,7 @@ class _Infinities(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         named = isinstance(node.func, ast.Name) and node.func.id == "float"
         if named and len(node.args) == 1 and isinstance(node.args[0], ast.Constant):
-            return ast.Constant(float(node.args[0].value))
+            return ast.Constant(float(str(node.args[0].value)))
         return node
 
 
@@ -235,9 +233,7 @@ class _OnCpu(ast.NodeTransformer):
 
 
 def _graph(path: Path) -> tuple[torch.nn.Module, list[inspect.Parameter]]:
-    with guarded(f"{path} has to be valid Python.", _AGAIN, path):
-        tree = ast.parse(read_source(path), filename=str(path))
-    module = run_tree(ast.fix_missing_locations(_OnCpu().visit(tree)), path)
+    module = run_tree(ast.fix_missing_locations(_OnCpu().visit(parsed(path))), path)
     kind = getattr(module, "GraphModule", None)
     if not (isinstance(kind, type) and issubclass(kind, torch.nn.Module)):
         raise UsageError(

@@ -23,6 +23,7 @@ import torch
 from breakeven.errors import SubjectError, UsageError
 from breakeven.lab.subjects import huggingface
 from breakeven.lab.subjects.example import Known
+from breakeven.lab.subjects.modalities import longest, pad_text
 from breakeven.lab.subjects.source import guarded
 from breakeven.lab.subjects.subject import Dim, Inputs, Padding, Size, Subject
 from breakeven.lab.subjects.traces import read_lines
@@ -123,7 +124,7 @@ def load(spec: str, folder: Path, file: Path, facts: Known | None = None) -> Sub
         model=model,
         make=_maker(tokens),
         dims=dims,
-        padding=Padding("length", lambda x, n: huggingface.pad_text(x, n, pad), _nothing),
+        padding=Padding("length", lambda x, n: pad_text(x, n, pad), _nothing),
         trace=tuple({"batch": 1, "length": length} for length in lengths),
         about=f"{about}, {model.pooling} pooling, {len(lines)} sentences of {file.name}",
     )
@@ -176,7 +177,7 @@ def pooling(folder: Path) -> str:
 
 def _longest(folder: Path, config: Any) -> int:
     """Tokens after which a sentence is cut: the folder's own limit, else the model's."""
-    high = huggingface.longest(config)
+    high = longest(config)
     path = folder / "sentence_bert_config.json"
     if path.is_file():
         with guarded(f"{path} has to be JSON.", "Copy the folder again.", path):

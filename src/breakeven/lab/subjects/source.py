@@ -97,13 +97,23 @@ def run_file(path: Path, overrides: Mapping[str, str] | None = None) -> types.Mo
         UsageError: no such file, or an override that it has no constant for.
         SubjectError: a syntax error, or the file raised while it ran.
     """
+    tree = parsed(path)
+    replace_constants(tree, overrides or {}, path)
+    return run_tree(tree, path)
+
+
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a Python file.
+
+    Raises:
+        UsageError: no such file.
+        SubjectError: a syntax error, with its line.
+    """
     text = read_source(path)
     with guarded(
         f"{path.name} has to be valid Python.", "Correct that line and run it again.", path
     ):
-        tree = ast.parse(text, filename=str(path))
-    replace_constants(tree, overrides or {}, path)
-    return run_tree(tree, path)
+        return ast.parse(text, filename=str(path))
 
 
 def read_source(path: Path) -> str:
@@ -148,7 +158,7 @@ def constants(tree: ast.Module) -> list[str]:
     """Names assigned once or more at the top level of a file, in order, private ones left out."""
     names: dict[str, None] = {}
     for node in tree.body:
-        for name, _ in _assigned(node):
+        for name, _ in assigned(node):
             if not name.startswith("_"):
                 names[name] = None
     return list(names)
@@ -178,7 +188,7 @@ def replace_constants(tree: ast.Module, overrides: Mapping[str, str], path: Path
     ast.fix_missing_locations(tree)
 
 
-def _assigned(node: ast.stmt) -> list[tuple[str, ast.expr]]:
+def assigned(node: ast.stmt) -> list[tuple[str, ast.expr]]:
     """The (name, value) pairs of a plain assignment, `a, b = 1, 2` included."""
     if isinstance(node, ast.AnnAssign) and node.value and isinstance(node.target, ast.Name):
         return [(node.target.id, node.value)]
@@ -195,7 +205,7 @@ def _assigned(node: ast.stmt) -> list[tuple[str, ast.expr]]:
 
 
 def _replaced(node: ast.stmt, name: str, text: str) -> ast.stmt:
-    for found, value in _assigned(node):
+    for found, value in assigned(node):
         if found != name:
             continue
         new = ast.copy_location(_expression(name, text, value), value)

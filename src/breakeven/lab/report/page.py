@@ -1,0 +1,272 @@
+"""One self-contained HTML page of a study: opens offline, asks the network for nothing."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+import shlex
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import plotly.offline
+from markupsafe import Markup
+
+from breakeven.errors import StoreError
+from breakeven.lab import format as words
+from breakeven.lab.report import chart, charts, charts_fusion, tables
+from breakeven.lab.report.chart import Chart
+from breakeven.lab.report.charts import Detail
+from breakeven.lab.report.table import Table
+from breakeven.lab.results import Advice, Results, SubjectResults
+from breakeven.lab.verdict import advised
+
+MOST_BYTES = 6_000_000
+# tried in turn until the page is small enough
+DETAILS = (Detail(), Detail(400, 60), Detail(100, 30), Detail(40, 20), Detail(12, 12))
+_FOLDER = Path(__file__).parent
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(_FOLDER),
+    autoescape=True,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=jinja2.StrictUndefined,
+)
+_TITLES = {
+    "fusion": ("Fusion", "What graph optimization gives, and which technique gives it."),
+    "overhead": ("Overhead", "What compiling costs, and after how many calls it has paid."),
+    "shapes": ("Shapes", "What changing sizes cost under each policy."),
+}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One figure of the strip under the verdict."""
+
+    label: str
+    value: str
+    aside: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """An experiment of one subject: charts, tables that stay open, by the name of the chart."""
+
+    name: str
+    title: str
+    about: str
+    charts: list[Chart]
+    open_tables: list[Table]
+
+
+@dataclass(frozen=True)
+class View:
+    """A subject as the template shows it."""
+
+    key: str
+    subject: SubjectResults
+    advice: Advice
+    facts: list[Fact]
+    summary: Table | None
+    sections: list[Section]
+    tables: dict[str, Table]
+
+
+def write(results: Results, path: Path) -> None:
+    """Write the page to `path`, whole or not at all; its folder is made if missing.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    text = html(results)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".page-", suffix=".html")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            Path(name).chmod(0o644)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise StoreError(
+            "The page is written to a file in a folder that can be written.",
+            f"Writing {path} failed: {error.strerror or error}.",
+            "Name another place, or free space and check its permissions.",
+        ) from error
+
+
+def html(results: Results) -> str:
+    """The page as text, at most `MOST_BYTES` as far as thinning and packing can do it.
+
+    Too large a page draws fewer points; with several subjects each one's section is first packed
+    (gzip, base64), to be unpacked by the page when the reader opens it.
+    """
+    results = advised(results)
+    text = _render(results, DETAILS[0], pack=False)
+    if len(text.encode()) <= MOST_BYTES:
+        return text
+    pack = len(results.subjects) > 1
+    for detail in DETAILS if pack else DETAILS[1:]:
+        text = _render(results, detail, pack)
+        if len(text.encode()) <= MOST_BYTES:
+            break
+    return text
+
+
+def figures(results: Results, detail: Detail = DETAILS[0]) -> dict[str, Chart]:
+    """Every chart of the page by the id of its element."""
+    results = advised(results)
+    found = {}
+    if len(results.subjects) > 1:
+        found["suite"] = charts_fusion.suite(results)
+    for number, subject in enumerate(results.subjects):
+        found |= _charts(_view(number, subject, detail))
+    return found
+
+
+def _charts(view: View) -> dict[str, Chart]:
+    return {f"{view.key}-{made.name}": made for section in view.sections for made in section.charts}
+
+
+def _render(results: Results, detail: Detail, pack: bool) -> str:
+    views = [_view(number, subject, detail) for number, subject in enumerate(results.subjects)]
+    suite = charts_fusion.suite(results) if len(views) > 1 else None
+    colours = chart.colours(results)
+    context: dict[str, Any] = {
+        "swatches": {name: number for number, name in enumerate(colours)},
+        "words": words,
+    }
+    parts = _TEMPLATES.get_template("page_parts.html.j2").make_module(context)
+    shown = {} if suite is None else {"suite": suite}
+    packed = {}
+    for view in views:
+        if pack:
+            packed[view.key] = _packed(str(parts.subject(view)), _charts(view))  # type: ignore[attr-defined]
+        else:
+            shown |= _charts(view)
+    return _TEMPLATES.get_template("page.html.j2").render(
+        context,
+        results=results,
+        views=views,
+        packed=packed,
+        single=views[0] if len(views) == 1 else None,
+        overview=tables.overview(results) if len(views) > 1 else None,
+        suite=suite,
+        outcomes=tables.all_outcomes(results),
+        not_run=tables.outcomes(results.not_run, "Not run"),
+        environment=list(_environment(results.environment)),
+        headline=_headline(results),
+        colours=list(colours.values()),
+        command=shlex.join(results.command),
+        css=Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),
+        script=Markup((_FOLDER / "page.js").read_text(encoding="utf-8")),
+        plotly=Markup(plotly.offline.get_plotlyjs()),
+        data=_escaped({"colours": colours, "charts": _embedded(shown)}),
+    )
+
+
+def _embedded(found: dict[str, Chart]) -> dict[str, Any]:
+    return {
+        key: {**made.figure, "views": [view.show for view in made.views]}
+        for key, made in found.items()
+    }
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _escaped(content: Any) -> Markup:
+    """JSON that cannot end the script element around it."""
+    text = _json(content)
+    for character, escape in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
+        text = text.replace(character, escape)
+    return Markup(text)
+
+
+def _packed(markup: str, found: dict[str, Chart]) -> str:
+    """A subject's section and its figures, as base64 of gzip of JSON."""
+    text = _json({"html": markup, "charts": _embedded(found)})
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
+def _headline(results: Results) -> str:
+    """What a study of several subjects says in one sentence."""
+    advice = [subject.advice for subject in results.subjects if subject.advice]
+    pays = sum(a.compiler not in ("", "eager") for a in advice)
+    open_ones = sum(a.withheld for a in advice)
+    told = "" if not open_ones else f"; {open_ones} cannot be judged"
+    plural = "s" if len(advice) != 1 else ""
+    return (
+        f"Compiling pays for {pays} of {len(advice)} subject{plural} within {results.calls:,} "
+        f"calls{told}."
+    )
+
+
+def _view(number: int, subject: SubjectResults, detail: Detail) -> View:
+    built = {table.name: table for table in tables.of_subject(subject)}
+    advice = subject.advice or Advice(headline="", sentences=[])
+    sections = []
+    for name, made in charts.of_subject(subject, detail).items():
+        kept = [built[key] for key in _OPEN_TABLES[name] if key in built]
+        if made or kept:
+            sections.append(Section(name, *_TITLES[name], made, kept))
+    return View(
+        key=f"s{number}",
+        subject=subject,
+        advice=advice,
+        facts=_facts(subject, advice),
+        summary=built.get("summary"),
+        sections=sections,
+        tables=built,
+    )
+
+
+_OPEN_TABLES = {
+    "fusion": ("attribution",),
+    "overhead": ("starts", "totals"),
+    "shapes": ("policies", "transitions"),
+}
+
+
+def _facts(subject: SubjectResults, advice: Advice) -> list[Fact]:
+    row = next((row for row in subject.rows if row.compiler == advice.compiler), None)
+    if row is None or row.ms is None:
+        return []
+    eager = f"eager {words.number(row.eager_ms.estimate)} ms" if row.eager_ms else ""
+    facts = [Fact("one call", f"{words.number(row.ms.estimate)} ms", eager)]
+    if row.speedup is not None:
+        bounds = words.interval(row.speedup)
+        facts.append(Fact("speedup", words.ratio(row.speedup.estimate), bounds))
+    start = words.start(row, "machine-cold")
+    if start is not None and start.break_even.kind == "calls" and start.break_even.calls:
+        even = start.break_even
+        bounds = f"{words.break_even_cell(even)}, {words.break_even_basis(even)}"
+        facts.append(Fact("pays after", f"{words.count(even.calls.estimate)} calls", bounds))
+    if row.total_at_calls is not None:
+        saving = row.saving_at_calls
+        eager = "" if not saving else f"eager {words.seconds(row.total_at_calls + saving)}"
+        calls = f"{subject.calls:,} calls at this size"
+        facts.append(Fact(calls, words.seconds(row.total_at_calls), eager))
+    return facts
+
+
+def _environment(value: dict[str, Any], path: str = "") -> list[tuple[str, str]]:
+    """The environment as flat lines: `packages torch: 2.13.0`."""
+    lines: list[tuple[str, str]] = []
+    for key, item in value.items():
+        name = f"{path} {key}".strip().replace("_", " ")
+        if isinstance(item, dict):
+            lines += _environment(item, name)
+        elif isinstance(item, list | tuple):
+            lines.append((name, ", ".join(str(part) for part in item) or words.NONE))
+        else:
+            lines.append((name, words.NONE if item is None else str(item)))
+    return lines
