@@ -91,7 +91,7 @@ DIGESTS = """
 import hashlib, json, sys, torch
 from breakeven.lab.subjects.suites import compute, fusion, models
 torch.set_num_threads(int(sys.argv[1]))
-torch.manual_seed(99)
+torch.manual_seed(int(sys.argv[1]))
 found = {}
 for suite in (fusion, compute, models):
     for name, factory in suite.SUBJECTS.items():

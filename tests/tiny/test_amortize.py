@@ -76,6 +76,29 @@ def test_slower_never_pays_even_for_free(n: int) -> None:
     assert break_even([0.0] * n, [0.1] * n, [0.01] * n, [0.02] * n).kind == "never"
 
 
+def test_a_loss_within_noise_is_not_never() -> None:
+    found = break_even([3.0] * 3, [0.1] * 3, [0.01] * 3, [0.01003] * 3)
+    assert found.kind == "may never"
+    assert found.low > 0.0
+    assert break_even([3.0] * 3, [0.1] * 3, [0.01] * 3, [0.01003] * 3, noise=0.0).kind == "never"
+
+
+def test_compile_cost_is_averaged_on_the_log_scale() -> None:
+    found = break_even([2.0, 4.0, 8.0], [0.0] * 3, [0.02] * 3, [0.01] * 3)
+    assert found.estimate == pytest.approx(400.0)
+    # t(0.975, 2) * ln 2 / sqrt(3) on the log scale
+    factor = math.exp(4.302653 * math.log(2.0) / math.sqrt(3))
+    assert found.low == pytest.approx(400.0 / factor, rel=1e-4)
+    assert found.high == pytest.approx(400.0 * factor, rel=1e-4)
+
+
+def test_eagers_own_first_call_widens_both_ends() -> None:
+    sure = break_even([3.0] * 3, [1.0] * 3, [0.02] * 3, [0.01] * 3)
+    unsure = break_even([3.0] * 3, [0.8, 1.0, 1.25], [0.02] * 3, [0.01] * 3)
+    assert unsure.low < sure.low - 1.0
+    assert unsure.high > sure.high + 1.0
+
+
 def test_nothing_measured_is_unknown() -> None:
     assert break_even([], [0.1], [0.01], [0.02]).kind == "unknown"
     assert break_even([1.0], [], [0.01], [0.02]).kind == "unknown"

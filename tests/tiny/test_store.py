@@ -153,7 +153,7 @@ def test_a_record_cut_anywhere_is_dropped_with_a_word(tmp_path: Path) -> None:
     write(tmp_path, begin(), block(), outcome())
     whole = (tmp_path / RECORDS).read_bytes()
     last = len(encode(outcome())) + 1
-    for cut in range(1, last):
+    for cut in range(1, last + 1):
         (tmp_path / RECORDS).write_bytes(whole[:-cut])
         reader = Store.open(tmp_path, write=False)
         assert list(reader.records()) == [begin(), block()]
@@ -197,7 +197,7 @@ def test_a_damaged_line_in_the_middle_stops_reading_and_is_named(
         lambda: Store.open(tmp_path, write=False).cells(),
         lambda: Store.open(tmp_path, write=True),
     ):
-        with pytest.raises(StoreError, match="Line 2 of .*sed -i 2d"):
+        with pytest.raises(StoreError, match=r"Line 2 of .*sed -i 2d"):
             use()
     assert (tmp_path / RECORDS).read_bytes() == before
     assert not (tmp_path / "study.pid").exists()
@@ -304,8 +304,8 @@ def test_a_folder_of_somebody_else(tmp_path: Path) -> None:
     locked.mkdir(mode=0o755)
     write(locked, begin())
     for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == 0 and folder != Path("/"):
-            folder.chmod(folder.stat().st_mode | 0o055)
+        if "pytest" in str(folder):
+            folder.chmod(0o755)
     child = os.fork()
     if child == 0:  # pragma: no cover (another process)
         code = 1

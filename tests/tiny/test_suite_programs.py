@@ -145,7 +145,7 @@ def test_masked_softmax_sums_to_one_over_what_is_kept():
 
 def test_image_normalize_is_planar_and_right():
     subject = fusion.SUBJECTS["image-normalize"]("small")
-    (image,) = subject.inputs({"height": 5, "width": 7}, 0).args
+    (image,) = subject.inputs({"batch": 1, "height": 5, "width": 7}, 0).args
     out = subject.model(image)
     assert image.dtype is torch.uint8 and out.is_contiguous() and out.shape == (1, 3, 5, 7)
     value = (int(image[0, 4, 6, 2]) / 255 - 0.406) / 0.225

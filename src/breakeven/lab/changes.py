@@ -216,13 +216,19 @@ def inverse(value: Interval | None) -> Interval | None:
 
 
 def judged(change: Interval | None, floor: float) -> tuple[Verdict, bool]:
-    """The rule of a study's verdicts, on a change of which more is better; is it preliminary?"""
+    """The rule of a study's verdicts, on a change of which more is better; is it preliminary?
+
+    Two processes, one in each study, differ by more than a process from its own eager: their margin
+    is `PRELIMINARY_MARGIN` times the square root of 2.
+    """
     if change is None:
         return "cannot tell", False
     if change.low is None:
-        margin = math.sqrt(2.0) * statistics.PRELIMINARY_MARGIN
-        told = statistics.verdict(Estimate(change.estimate), max(floor, margin))
-        return told.kind, True
+        margin = max(floor, math.sqrt(2.0) * statistics.PRELIMINARY_MARGIN)
+        moved = abs(change.estimate - 1.0)
+        if moved <= margin:
+            return ("within noise" if moved <= floor else "cannot tell"), True
+        return ("faster" if change.estimate > 1.0 else "slower"), True
     high = math.inf if change.high is None else change.high
     told = statistics.verdict(Estimate(change.estimate, change.low, high, change.n), floor)
     blind = told.kind == "within noise" and floor >= 1.0

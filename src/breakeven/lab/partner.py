@@ -16,7 +16,7 @@ import msgspec
 import torch
 
 from breakeven.errors import SubjectError
-from breakeven.lab import allocator
+from breakeven.lab import allocator, lifeline
 from breakeven.lab.job import Job, decode_job
 from breakeven.lab.measure import Here, Measured, Seeds, Shape, calibrate
 from breakeven.lab.subjects import resolve
@@ -48,7 +48,8 @@ class There:
     def __init__(self, job_file: Path) -> None:
         theirs, self._write = os.pipe()
         self._read, answer = os.pipe()
-        command = [sys.executable, "-m", __name__, str(job_file), str(theirs), str(answer)]
+        arguments = [str(job_file), str(theirs), str(answer), str(os.getpid())]
+        command = [sys.executable, "-m", __name__, *arguments]
         self._process = subprocess.Popen(command, pass_fds=(theirs, answer))
         os.close(theirs)
         os.close(answer)
@@ -125,7 +126,8 @@ def _send(fd: int, reply: Reply) -> None:
 
 
 def main() -> None:
-    """Entry of `python -m breakeven.lab.partner JOB ASK_FD REPLY_FD`."""
+    """Entry of `python -m breakeven.lab.partner JOB ASK_FD REPLY_FD PARENT`."""
+    lifeline.hold(int(sys.argv[4]))
     job = decode_job(Path(sys.argv[1]).read_bytes())
     ask_fd, reply_fd = int(sys.argv[2]), int(sys.argv[3])
     try:

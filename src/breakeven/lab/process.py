@@ -57,7 +57,8 @@ class Run:
         self._stage, self._before, self._peak = "start", 0, 0
         job_file.write_bytes(encode(job))
         self._read, write = os.pipe()
-        command = [sys.executable, "-m", "breakeven.lab.worker", str(job_file), str(write)]
+        arguments = [str(job_file), str(write), str(os.getpid())]
+        command = [sys.executable, "-m", "breakeven.lab.worker", *arguments]
         self._start = time.perf_counter()
         with log_file.open("wb") as log:
             self._child = subprocess.Popen(

@@ -10,6 +10,7 @@ attempt that ended, which is what results are computed from.
 from __future__ import annotations
 
 import csv
+import glob
 import io
 import types
 import typing
@@ -67,14 +68,20 @@ def sql(folder: Path, query: str) -> Table:
         _define(database, path, used)
         try:
             answer = database.execute(query)
+            if answer is None:
+                raise _refused("nothing was asked")
             columns = [one[0] for one in answer.description or []]
             return Table(columns=columns, rows=answer.fetchall())
         except duckdb.Error as problem:
-            raise UsageError(
-                "A query is one statement of DuckDB's SQL over the views of docs/store.md.",
-                f"The database answered: {' '.join(str(problem).split())}",
-                f"Correct the query; the views are {', '.join(['headers', 'cells', *VIEWS])}.",
-            ) from problem
+            raise _refused(str(problem)) from problem
+
+
+def _refused(answer: str) -> UsageError:
+    return UsageError(
+        "A query is one statement of DuckDB's SQL over the views of docs/store.md.",
+        f"The database answered: {answer}",
+        f"Correct the query; the views are {', '.join(['headers', 'cells', *VIEWS])}.",
+    )
 
 
 def _define(database: Any, path: Path, used: set[tuple[str, int]]) -> None:
@@ -85,7 +92,7 @@ def _define(database: Any, path: Path, used: set[tuple[str, int]]) -> None:
     database.execute(
         "CREATE TABLE raw AS SELECT json, json->>'kind' AS kind "
         "FROM read_ndjson_objects(?, ignore_errors => true) WHERE json IS NOT NULL",
-        [str(path)],
+        [glob.escape(str(path))],
     )
     header = _select(records.Header, "header")
     database.execute(f"CREATE VIEW headers AS {header}")

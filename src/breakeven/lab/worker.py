@@ -1,4 +1,4 @@
-"""One cell in one fresh process: `python -m breakeven.lab.worker JOB RECORD_FD`.
+"""One cell in one fresh process: `python -m breakeven.lab.worker JOB RECORD_FD PARENT_PID`.
 
 The process writes records to the pipe as they come and ends with the cell's outcome. Its order:
 imports, subject, cold compile and first calls, phases, accuracy, steady state, probes, the walk
@@ -21,7 +21,7 @@ import torch._dynamo
 import torch.export
 
 from breakeven.errors import BreakevenError, SubjectError, Unsupported
-from breakeven.lab import allocator, honesty, procfs, statistics
+from breakeven.lab import allocator, honesty, lifeline, procfs, statistics
 from breakeven.lab.accuracy import Comparison, References, observe, owned
 from breakeven.lab.compilers import registry
 from breakeven.lab.compilers.compiler import Compiled, Compiler
@@ -509,6 +509,7 @@ def guarded(work: Callable[[], None]) -> tuple[OutcomeKind, str]:
 
 def main() -> None:
     """Entry of the process."""
+    lifeline.hold(int(sys.argv[3]))
     job_file, fd = Path(sys.argv[1]), int(sys.argv[2])
     job = decode_job(job_file.read_bytes())
     wire = Wire(fd, job)

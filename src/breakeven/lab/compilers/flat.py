@@ -118,12 +118,12 @@ class FlatModel(torch.nn.Module):
         leaves, self._spec = pytree.tree_flatten((args, kwargs))
         self.tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         self._leaves = [_HOLE if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        self._seen: list[Answer] = []  # torch.export undoes assignments to attributes
+        self._noted = _Noted()
 
     @property
     def answer(self) -> Answer | None:
         """How the model's answer is put together; None before it was traced."""
-        return self._seen[-1] if self._seen else None
+        return self._noted.answer
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Run the model; the answer's structure is noted, its constants are left out."""
@@ -132,7 +132,7 @@ class FlatModel(torch.nn.Module):
         args, kwargs = pytree.tree_unflatten(leaves, self._spec)
         parts, spec = pytree.tree_flatten(self.model(*args, **kwargs))
         kinds = tuple(_kind(part) for part in parts)
-        self._seen.append(Answer(spec, kinds))
+        self._noted.answer = Answer(spec, kinds)
         return tuple(
             part if isinstance(part, torch.Tensor) else torch.scalar_tensor(part)
             for part, kind in zip(parts, kinds, strict=True)
@@ -141,6 +141,12 @@ class FlatModel(torch.nn.Module):
 
 
 _HOLE = object()
+
+
+class _Noted:
+    """Keeps what torch.export would undo: it restores a module's attributes after tracing."""
+
+    answer: Answer | None = None
 
 
 def _kind(part: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.metadata
 import tempfile
 from collections.abc import Callable
@@ -19,6 +21,18 @@ from breakeven.lab.compilers.sessions import Request, Session, SessionCompiler
 from breakeven.lab.records import Phase, Program
 
 _NEEDED = ("onnxruntime", "onnx", "onnxscript")
+
+_LAZY = (
+    "torch.export._trace",
+    "torch._functorch.aot_autograd",
+    "torch._functorch.partitioners",
+    "torch.onnx._internal.exporter._compat",
+    "torch.onnx._internal.exporter._torchlib.ops",
+    "onnxscript.function_libs.torch_lib.ops",
+    "onnxscript.optimizer",
+    "onnxscript.rewriter",
+)
+"""Modules that torch.onnx.export imports in its first call: imports are not compile time."""
 
 _LEVELS = {
     "level-basic": ("ORT_DISABLE_ALL", "every graph optimization"),
@@ -121,10 +135,12 @@ class OnnxRuntime(SessionCompiler):
         return Availability(version=importlib.metadata.version("onnxruntime"))
 
     def prepare(self) -> None:
-        """Import the runtime and what the export needs."""
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-        import onnxscript  # noqa: F401
+        """Import the runtime and what the export would import when it first runs."""
+        for package in _NEEDED:
+            importlib.import_module(package)
+        for module in _LAZY:
+            with contextlib.suppress(ImportError):  # private names, which versions move
+                importlib.import_module(module)
 
     def make(self, request: Request) -> Session:
         """Export (or read the subject's file) and create a session."""
@@ -210,8 +226,30 @@ def _options(request: Request) -> tuple[Any, list[str]]:
     for name, (switch_off, _) in _RUNTIME.items():
         if name in request.off:
             switch_off(options)
+    for name, length in _pinned(request).items():
+        options.add_free_dimension_override_by_name(name, length)
     off = [optimizer for name in request.off for optimizer in _OPTIMIZERS.get(name, ((), ""))[0]]
     return options, off
+
+
+def _pinned(request: Request) -> dict[str, int]:
+    """Symbolic sizes of a file that are fixed in this request, by the file's own names."""
+    file = request.subject.onnx
+    if file is None:
+        return {}
+    import onnx
+
+    graph = onnx.load(str(file), load_external_data=False).graph
+    weights = {tensor.name for tensor in graph.initializer}
+    values = {value.name: value for value in graph.input if value.name not in weights}
+    names = file_names(request, list(values))
+    pinned: dict[str, int] = {}
+    for name, axes, tensor in zip(names, request.axes, request.inputs.tensors(), strict=True):
+        dims = values[name or ""].type.tensor_type.shape.dim
+        for axis, (dim, length) in enumerate(zip(dims, tensor.shape, strict=False)):
+            if dim.dim_param and axis not in axes:
+                pinned[dim.dim_param] = length
+    return pinned
 
 
 def _create(exported: OnnxModel, configured: tuple[Any, list[str]]) -> Any:
@@ -297,6 +335,8 @@ def _profiled(
 ) -> int:
     options, _ = configured
     options.enable_profiling = True
+    # a packed weight is not among the bytes that a kernel reports to have read
+    options.add_session_config_entry("session.disable_prepacking", "1")
     options.profile_file_prefix = str(prefix)
     session = _create(source.exported, configured)
     run = session.run if source.plain else session.run_with_ort_values

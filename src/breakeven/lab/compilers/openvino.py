@@ -34,6 +34,10 @@ _SWITCHES: dict[str, tuple[dict[str, Any], str]] = {
 }
 """Name -> the properties that switch it off, and what it is."""
 
+_WITH_TELEMETRY = ("openvino.tools.ovc.telemetry_utils", "openvino.tools.ovc.convert_impl")
+_LAZY = ("openvino.frontend.pytorch.ts_decoder", "openvino.frontend.pytorch.fx_decoder")
+"""Modules that convert_model imports in its first call: imports are not compile time."""
+
 _UNSEEN = ("runtime-cache", "pinning")
 """Switches that change how the execution graph runs and cannot be seen in it."""
 
@@ -73,7 +77,7 @@ class OpenVino(SessionCompiler):
     The model is traced (`convert_model(model, example_input=...)`, what the guide recommends);
     where the frontend has no rule for an operation of the trace, `torch.export` is tried, as
     `convert_model(..., dynamo=True)` would. Axes that the subject names are dynamic, all others are
-    pinned; under "static" all are. What compile_model does inside is not exposed: unattributed.
+    pinned; under "static" all are. A trace bakes in control flow that depends on values. What compile_model does inside is not exposed: unattributed.
     """
 
     name = "openvino"
@@ -127,9 +131,10 @@ def import_openvino() -> Any:
     try:
         openvino = importlib.import_module("openvino")
         stub = importlib.import_module("openvino.tools.ovc.telemetry_stub")
-        for part in ("telemetry_utils", "convert_impl"):
-            module = importlib.import_module(f"openvino.tools.ovc.{part}")
-            setattr(module, "tm", stub)  # noqa: B010 - it may have been imported before us
+        for module in _WITH_TELEMETRY:
+            setattr(importlib.import_module(module), "tm", stub)  # noqa: B010 - untyped module
+        for module in _LAZY:
+            importlib.import_module(module)
     finally:
         del sys.modules[name]
         sys.modules.update(before)
@@ -153,7 +158,9 @@ class OpenVinoSession(Session):
         self.shapes = _shapes(request, converted)
         self._converted: Converted | None = converted
         self._sizes = [list(tensor.shape) for tensor in request.inputs.tensors()]
-        self._settings = [name for name in request.off if name in _UNSEEN]
+        # a fused kernel does not tell the precision that it computes in
+        precision = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+        self._settings = [precision, *(name for name in request.off if name in _UNSEEN)]
         self._program = Program()
 
     def run(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -27,7 +27,7 @@ def describe(
         model: the openvino.Model as it was compiled.
         sizes: the shape of each input, for the bytes of a model with varying sizes.
         runtime: the compiled model's execution graph.
-        settings: switches that change how it runs and cannot be seen in it.
+        settings: what changes how it runs and cannot be seen in it.
         detail: how the model was captured.
     """
     captured, emitted = model.get_ordered_ops(), runtime.get_ordered_ops()

@@ -61,14 +61,14 @@ class Process:
     def blocks(
         self, allocator: str = "as-it-comes", part: str = "steady", size: Size | None = None
     ) -> list[Block]:
-        """The block that stands for each pair and role, contended ones included."""
-        chosen: dict[tuple[int, str], Block] = {}
+        """The block that stands for each size, pair and role, contended ones included."""
+        chosen: dict[tuple[str, int, str], Block] = {}
         for block in self.all(Block):
             if block.allocator != allocator or block.part != part or block.compiles:
                 continue
             if size is not None and block.size != size:
                 continue
-            key = (block.pair, block.role)
+            key = (repr(block.size), block.pair, block.role)
             if key not in chosen or chosen[key].contended:
                 chosen[key] = block
         return list(chosen.values())
@@ -77,9 +77,9 @@ class Process:
         self, allocator: str = "as-it-comes", part: str = "steady", size: Size | None = None
     ) -> list[tuple[Block, Block]]:
         """Neighbouring blocks (eager, compiled); clean ones alone where there are at least two."""
-        sides: dict[int, dict[str, Block]] = {}
+        sides: dict[tuple[str, int], dict[str, Block]] = {}
         for block in self.blocks(allocator, part, size):
-            sides.setdefault(block.pair, {})[block.role] = block
+            sides.setdefault((repr(block.size), block.pair), {})[block.role] = block
         pairs = [(s["eager"], s["compiled"]) for s in sides.values() if len(s) == 2]
         clean = [pair for pair in pairs if not pair[0].contended and not pair[1].contended]
         return clean if len(clean) >= 2 else pairs

@@ -86,7 +86,7 @@ def curve(evidence: Evidence, compiler: str, calls: int) -> Curve | None:
     if compiler != "eager":
         eager, compiled = evidence.means(compiler)
         gain = statistics.mean_interval([e - c for e, c in zip(eager, compiled, strict=True)])
-    fan = amortize.cumulative(cost, mean, counts, gain)
+    fan = amortize.cumulative(max(cost, 0.0), mean, counts, gain)
     return Curve(
         compiler=compiler,
         state=state,

@@ -160,13 +160,17 @@
     }
   };
 
-  // A large study keeps each subject packed until it is opened.
-  const unpack = async (fold) => {
-    if (!fold.dataset.packed) return;
-    const bytes = Uint8Array.from(atob(fold.dataset.packed), (letter) => letter.charCodeAt(0));
-    delete fold.dataset.packed;
+  // A large study keeps each subject packed until it is opened, and plotly's script with them.
+  const unpacked = (text) => {
+    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
-    const part = JSON.parse(await new Response(stream).text());
+    return new Response(stream).text();
+  };
+  const open = async (fold) => {
+    const text = fold.dataset.packed;
+    if (!text) return;
+    delete fold.dataset.packed;
+    const part = JSON.parse(await unpacked(text));
     Object.assign(store.charts, part.charts);
     const body = document.createElement("div");
     body.innerHTML = part.html;
@@ -174,12 +178,13 @@
     wake(body);
   };
   for (const fold of document.querySelectorAll("details.subject")) {
-    fold.addEventListener("toggle", () => unpack(fold));
+    fold.addEventListener("toggle", () => open(fold));
   }
 
   dark.addEventListener("change", () => drawn.forEach(draw));
   window.addEventListener("beforeprint", () => {
     for (const fold of document.querySelectorAll("details")) fold.open = true;
+    seen.disconnect();
     Object.keys(store.charts).forEach(draw);
   });
 
@@ -197,5 +202,14 @@
     button.textContent = "Copied";
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
   };
-  wake(document);
+  const start = async () => {
+    const packed = document.querySelector('#plotly[type="text/plain"]');
+    if (packed) {
+      const script = document.createElement("script");
+      script.textContent = await unpacked(packed.textContent);
+      document.head.append(script);
+    }
+    wake(document);
+  };
+  start();
 })();

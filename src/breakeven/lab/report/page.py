@@ -26,6 +26,7 @@ from breakeven.lab.results import Advice, Results, SubjectResults
 from breakeven.lab.verdict import advised
 
 MOST_BYTES = 6_000_000
+_FRAME_BYTES = 300_000  # room for all that is neither plotly nor a subject
 # tried in turn until the page is small enough
 DETAILS = (Detail(), Detail(400, 60), Detail(100, 30), Detail(40, 20), Detail(12, 12))
 _FOLDER = Path(__file__).parent
@@ -103,18 +104,15 @@ def write(results: Results, path: Path) -> None:
 
 
 def html(results: Results) -> str:
-    """The page as text, at most `MOST_BYTES` as far as thinning and packing can do it.
+    """The page as text, at most `MOST_BYTES` as far as packing and drawing fewer points can do it.
 
-    Too large a page draws fewer points; with several subjects each one's section is first packed
-    (gzip, base64), to be unpacked by the page when the reader opens it.
+    A study of several subjects that would be too large is packed (gzip, base64): each subject's
+    section, unpacked by the page when the reader opens it, and plotly's script, once.
     """
     results = advised(results)
-    text = _render(results, DETAILS[0], pack=False)
-    if len(text.encode()) <= MOST_BYTES:
-        return text
-    pack = len(results.subjects) > 1
-    for detail in DETAILS if pack else DETAILS[1:]:
-        text = _render(results, detail, pack)
+    text = ""
+    for detail in DETAILS:
+        text = _render(results, detail)
         if len(text.encode()) <= MOST_BYTES:
             break
     return text
@@ -135,27 +133,28 @@ def _charts(view: View) -> dict[str, Chart]:
     return {f"{view.key}-{made.name}": made for section in view.sections for made in section.charts}
 
 
-def _render(results: Results, detail: Detail, pack: bool) -> str:
+def _render(results: Results, detail: Detail) -> str:
     views = [_view(number, subject, detail) for number, subject in enumerate(results.subjects)]
     suite = charts_fusion.suite(results) if len(views) > 1 else None
     colours = chart.colours(results)
-    context: dict[str, Any] = {
-        "swatches": {name: number for number, name in enumerate(colours)},
-        "words": words,
-    }
-    parts = _TEMPLATES.get_template("page_parts.html.j2").make_module(context)
-    shown = {} if suite is None else {"suite": suite}
-    packed = {}
-    for view in views:
-        if pack:
-            packed[view.key] = _packed(str(parts.subject(view)), _charts(view))  # type: ignore[attr-defined]
-        else:
-            shown |= _charts(view)
+    context = {"swatches": {name: at for at, name in enumerate(colours)}, "words": words}
+    bodies = _bodies(views, context)
+    shown = {view.key: _embedded(_charts(view)) for view in views}
+    script = plotly.offline.get_plotlyjs()
+    size = sum(len(bodies[key]) + len(_json(shown[key])) for key in bodies)
+    pack = len(views) > 1 and size + len(script) > MOST_BYTES - _FRAME_BYTES
+    if pack:
+        parts = {key: {"html": bodies[key], "charts": shown.pop(key)} for key in bodies}
+        bodies = {key: packed(_json(part)) for key, part in parts.items()}
+    figures = {key: figure for found in shown.values() for key, figure in found.items()}
+    if suite is not None:
+        figures |= _embedded({"suite": suite})
     return _TEMPLATES.get_template("page.html.j2").render(
         context,
         results=results,
         views=views,
-        packed=packed,
+        bodies=bodies,
+        pack=pack,
         single=views[0] if len(views) == 1 else None,
         overview=tables.overview(results) if len(views) > 1 else None,
         suite=suite,
@@ -167,9 +166,18 @@ def _render(results: Results, detail: Detail, pack: bool) -> str:
         command=shlex.join(results.command),
         css=Markup((_FOLDER / "page.css").read_text(encoding="utf-8")),
         script=Markup((_FOLDER / "page.js").read_text(encoding="utf-8")),
-        plotly=Markup(plotly.offline.get_plotlyjs()),
-        data=_escaped({"colours": colours, "charts": _embedded(shown)}),
+        plotly=packed(script) if pack else Markup(script),
+        data=_escaped({"colours": colours, "charts": figures}),
     )
+
+
+def _bodies(views: list[View], context: dict[str, Any]) -> dict[str, str]:
+    """The markup of every subject's section."""
+    parts: Any = _TEMPLATES.get_template("page_parts.html.j2").make_module(context)
+    one = len(views) == 1
+    return {
+        view.key: Markup(parts.subject(view, 1 if one else 4, 2 if one else 4)) for view in views
+    }
 
 
 def _embedded(found: dict[str, Chart]) -> dict[str, Any]:
@@ -191,9 +199,8 @@ def _escaped(content: Any) -> Markup:
     return Markup(text)
 
 
-def _packed(markup: str, found: dict[str, Chart]) -> str:
-    """A subject's section and its figures, as base64 of gzip of JSON."""
-    text = _json({"html": markup, "charts": _embedded(found)})
+def packed(text: str) -> str:
+    """Text as base64 of gzip, which the page's script unpacks."""
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 

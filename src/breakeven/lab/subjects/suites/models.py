@@ -139,7 +139,7 @@ def _images(
 def vit(scale: str) -> Subject:
     """Pixels [batch, 3, side, side] -> logits [batch, 1000]."""
     layers, width = pick(scale, small=(2, 128), medium=(4, 768), large=(12, 768))
-    batch, side = pick(scale, small=(2, 32), medium=(1, 224), large=(2, 224))
+    batch, side = pick(scale, small=(2, 32), medium=(2, 224), large=(2, 224))
     about = f"ViT, {layers} layers of width {width}, {side} px"
     network = partial(vit_module, layers, width, side)
     return _images("vit", scale, network, (batch, side), about=about)
@@ -173,7 +173,7 @@ def convnext(scale: str) -> Subject:
 def unet(scale: str) -> Subject:
     """Pixels [batch, 3, height, width] -> logits [batch, 2, height, width]."""
     width, depth = pick(scale, small=(8, 2), medium=(32, 4), large=(64, 4))
-    size = pick(scale, small=(1, 32), medium=(1, 128), large=(1, 192))
+    size = pick(scale, small=(2, 32), medium=(2, 96), large=(2, 128))
     about = f"U-Net, width {width}, depth {depth}, {size[1]} px"
     return _images("unet", scale, lambda: UNet(width, depth), size, about=about, resizes=16)
 

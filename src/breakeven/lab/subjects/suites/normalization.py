@@ -85,7 +85,7 @@ def masked_softmax(scale: str) -> Subject:
     masked as a whole; of the others 80 % are.
     """
     heads = pick(scale, small=2, medium=8, large=12)
-    batch, length = pick(scale, small=(1, 64), medium=(2, 256), large=(3, 1024))
+    batch, length = pick(scale, small=(2, 48), medium=(2, 256), large=(3, 1024))
 
     def make(size: Size, seed: int) -> Inputs:
         draw = Draw(seed)
@@ -116,7 +116,7 @@ class GroupNormSiLU(nn.Module):
 
 def _planes(scale: str) -> tuple[int, tuple[Dim, ...]]:
     channels = pick(scale, small=16, medium=64, large=128)
-    batch, side = pick(scale, small=(1, 16), medium=(2, 64), large=(8, 160))
+    batch, side = pick(scale, small=(2, 16), medium=(2, 64), large=(8, 160))
     return channels, (Dim("batch", batch), Dim("height", side), Dim("width", side))
 
 

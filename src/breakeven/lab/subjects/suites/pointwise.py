@@ -193,7 +193,7 @@ class ImageNormalize(nn.Module):
 
 def image_normalize(scale: str) -> Subject:
     """uint8 images as a decoder gives them -> normalized f32 planes."""
-    batch, side = pick(scale, small=(1, 48), medium=(4, 224), large=(48, 384))
+    batch, side = pick(scale, small=(2, 32), medium=(4, 224), large=(48, 384))
 
     def make(size: Size, seed: int) -> Inputs:
         return Inputs((Draw(seed).image_bytes(size["batch"], size["height"], size["width"], 3),))
