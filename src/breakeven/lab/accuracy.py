@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from breakeven.lab import statistics
 from breakeven.lab.records import AccuracyRecord
 from breakeven.lab.subjects.subject import Inputs, Size, Subject
 
 
 class Comparison:
-    """Sums over all outputs: relative RMS error, NaN that stand on one side only, integer misses."""
+    """Sums over all outputs: relative RMS error, NaN on one side only, integer misses."""
 
     def __init__(self, answer: Any, reference: Any) -> None:
         self.structure, self.nan_mismatch, self.inexact = "", 0, 0
@@ -141,7 +142,7 @@ class State:
 
 
 def observe(subject: Subject, call: Callable[..., Any], inputs: Inputs) -> Any:
-    """All that a caller can see of one call: the answer; for mutating subjects inputs and state too.
+    """All that a caller can see of one call; of mutating subjects inputs and state too.
 
     The state is put back afterwards. Everything returned owns its memory.
     """
@@ -153,6 +154,41 @@ def observe(subject: Subject, call: Callable[..., Any], inputs: Inputs) -> Any:
     seen = (answer, owned(inputs.tensors()), state.now())
     state.restore()
     return seen
+
+
+def classify(record: AccuracyRecord) -> statistics.AccuracyKind:
+    """The accuracy class of one record."""
+    return statistics.accuracy_class(
+        record.compiled,
+        record.eager,
+        record.bfloat16,
+        reference=record.reference,
+        nan_mismatch=record.nan_mismatch,
+        inexact=record.inexact,
+        structure=record.structure,
+    )
+
+
+def wrongness(record: AccuracyRecord) -> str:
+    """Why an answer is wrong, in one line."""
+    if record.structure:
+        return record.structure
+    if record.nan_mismatch:
+        return (
+            f"{record.nan_mismatch} elements are NaN or infinite in only one of eager and compiled"
+        )
+    if record.inexact:
+        return f"{record.inexact} integer or bool elements differ from eager's"
+    bfloat16 = "unknown" if record.bfloat16 is None else f"{record.bfloat16:.1e}"
+    return (
+        f"relative RMS error {record.compiled:.1e} against {record.reference}; "
+        f"eager's own is {record.eager:.1e}, bf16's {bfloat16}"
+    )
+
+
+def bound(first: AccuracyRecord) -> float:
+    """The largest error against eager that is still an answer of the class of `first`."""
+    return 3 * max(2 * first.eager + 1e-6, 2 * (first.bfloat16 or 0.0), first.compiled)
 
 
 class single_thread:  # noqa: N801 - a context manager reads as a verb
@@ -171,7 +207,7 @@ class single_thread:  # noqa: N801 - a context manager reads as a verb
 
 
 def cast_model(subject: Subject, dtype: torch.dtype) -> Callable[..., Any]:
-    """A copy of the model with parameters and floating buffers in `dtype`; functions as they are."""
+    """A copy of the model in `dtype`, integer buffers apart; a function as it is."""
     if not isinstance(subject.model, torch.nn.Module):
         return subject.model
     return copy.deepcopy(subject.model).to(dtype)

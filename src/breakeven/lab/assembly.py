@@ -163,7 +163,8 @@ def _controlled(subjects: list[SubjectResults], cells: list[CellRecords]) -> lis
             ratios = [r for p in evidence.steady(row.compiler) if (r := p.log_ratio()) is not None]
             places.append((i, j))
             verdicts.append(Verdict(row.verdict))  # type: ignore[arg-type]
-            p_values.append(band_p_value(ratios, evidence.noise))
+            contended = any(p.is_contended() for p in evidence.steady(row.compiler))
+            p_values.append(None if contended else band_p_value(ratios, evidence.noise))
     rows = [list(subject.rows) for subject in subjects]
     for (i, j), kept in zip(places, control_false_discovery(verdicts, p_values), strict=True):
         rows[i][j] = msgspec.structs.replace(rows[i][j], verdict=kept.kind)

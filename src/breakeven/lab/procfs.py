@@ -88,15 +88,22 @@ def machine_busy_seconds() -> float:
     """
     usable = allowed_cores()
     now = time.monotonic()
-    idle, cores = 0, 0
+    together, single, apart = 0, [], False
     for line in _read(f"{PROC}/stat").splitlines():
-        if not line.startswith(b"cpu"):
+        name, *fields = line.split()
+        if not name.startswith(b"cpu") or len(fields) < 5:
             break
-        fields = line.split()
-        if len(fields) > 5 and fields[0] != b"cpu" and int(fields[0][3:]) in usable:
-            idle += int(fields[4]) + int(fields[5])
-            cores += 1
-    return now * cores - idle / TICK if cores else 0.0
+        idle = int(fields[3]) + int(fields[4])
+        if name == b"cpu":
+            together = idle
+        elif int(name[3:]) in usable:
+            single.append(idle)
+        else:
+            apart = True
+    if not single:
+        return 0.0
+    # The kernel's own sum is rounded once, a sum of single processors once for each of them.
+    return now * len(single) - (sum(single) if apart else together) / TICK
 
 
 def others_cpu_seconds(pids: Iterable[int]) -> float:

@@ -200,7 +200,7 @@ def _one_loop_per_operator() -> Any:
                     node.meta["inductor_realize_to_strides"] = True
 
         def uuid(self) -> str:
-            return "breakeven.one-loop-per-operator.2"
+            return "breakeven.one-loop-per-operator.3"
 
     return OneLoopPerOperator()
 
@@ -216,7 +216,7 @@ def _leaves(node: torch.fx.Node) -> bool:
 def _origin(node: torch.fx.Node) -> Any:
     """The call in the captured program that a node was taken apart from, if that is known."""
     stack = node.meta.get("source_fn_stack")
-    return (stack[-1][0], node.meta.get("original_aten")) if stack else None
+    return (stack[-1][0], str(node.meta.get("original_aten"))) if stack else None
 
 
 def _unrelated(x: torch.Tensor) -> torch.Tensor:

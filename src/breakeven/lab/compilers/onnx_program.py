@@ -29,45 +29,51 @@ def count_nodes(graph: Any) -> int:
 
 
 def digest(graph: Any, options: Iterable[str]) -> str:
-    """16 hex digits that tell optimized graphs apart and do not depend on names.
+    """16 hex digits that tell optimized graphs apart and depend neither on names nor on order.
+
+    Each node is named by its operator, its attributes and the names of its operands; the digest is
+    that of all these names, sorted. (The order of ONNX Runtime's nodes differs between processes.)
 
     Args:
         graph: an ONNX GraphProto.
         options: settings that change how the graph runs and cannot be seen in it.
     """
-    content = hashlib.sha256("\n".join(sorted(options)).encode())
-    _feed(content, graph, {})
-    return content.hexdigest()[:16]
+    parts = [*sorted(options), *_fingerprint(graph, {})]
+    return _hash("\n".join(parts))[:16]
 
 
-def _feed(content: Any, graph: Any, outer: dict[str, int]) -> None:
-    numbers = dict(outer)
-    for value in graph.input:
-        numbers[value.name] = len(numbers)
-    initializers = {tensor.name: tensor for tensor in graph.initializer}
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
-    def number(name: str) -> int:
-        if name and name not in numbers:
-            numbers[name] = len(numbers)
-            if name in initializers:
-                content.update(_constant(initializers[name]))
-        return numbers.get(name, -1)
 
+def _fingerprint(graph: Any, outer: dict[str, str]) -> list[str]:
+    """The sorted names of a graph's nodes, then those of its outputs, in order."""
+    values = dict(outer)
+    for index, value in enumerate(graph.input):
+        values[value.name] = f"input {index}"
+    for tensor in graph.initializer:
+        values[tensor.name] = _hash(_constant(tensor))
+    nodes = []
     for node in graph.node:
-        content.update(f"{node.domain}:{node.op_type}".encode())
-        content.update(repr([number(name) for name in [*node.input, *node.output]]).encode())
-        for attribute in sorted(node.attribute, key=lambda attribute: attribute.name):
-            if attribute.HasField("g"):
-                _feed(content, attribute.g, numbers)
-            else:
-                content.update(attribute.SerializeToString(deterministic=True))
-    content.update(repr([number(value.name) for value in graph.output]).encode())
+        operands = [values.get(name, "") for name in node.input]
+        attributes = sorted(node.attribute, key=lambda attribute: attribute.name)
+        texts = [_attribute(attribute, values) for attribute in attributes]
+        nodes.append(_hash(repr((node.domain, node.op_type, operands, texts))))
+        for index, name in enumerate(node.output):
+            values[name] = f"{nodes[-1]}.{index}"
+    return [*sorted(nodes), *(values.get(value.name, "") for value in graph.output)]
 
 
-def _constant(tensor: Any) -> bytes:
-    shape = f"{tensor.data_type}{list(tensor.dims)}".encode()
+def _attribute(attribute: Any, values: dict[str, str]) -> str:
+    if attribute.HasField("g"):
+        return attribute.name + "\n".join(_fingerprint(attribute.g, values))
+    return str(attribute.SerializeToString(deterministic=True).hex())
+
+
+def _constant(tensor: Any) -> str:
+    shape = f"{tensor.data_type}{list(tensor.dims)}"
     external = tensor.data_location != 0
-    return shape if external or len(tensor.raw_data) > _INLINE else shape + tensor.raw_data
+    return shape if external or len(tensor.raw_data) > _INLINE else shape + tensor.raw_data.hex()
 
 
 def _subgraphs(node: Any) -> list[Any]:

@@ -6,11 +6,12 @@ import math
 from typing import cast
 
 from breakeven.lab import statistics
+from breakeven.lab.accuracy import classify
 from breakeven.lab.compilers.compiler import Technique
 from breakeven.lab.experiments.evidence import Evidence, Process, each, interval, single_calls
-from breakeven.lab.roofline import Ceilings
 from breakeven.lab.records import AccuracyRecord, MemoryRecord, Program
 from breakeven.lab.results import Ablation, AccuracyClass, Interval, Row, Verdict
+from breakeven.lab.roofline import Ceilings
 
 ALL_OFF, REMAINDER = "all off", "remainder"
 WORST_FIRST = ("wrong", "reduced", "unknown", "f32-level")
@@ -84,15 +85,7 @@ def accuracy_of(processes: list[Process]) -> tuple[AccuracyClass, AccuracyRecord
     found: list[tuple[int, AccuracyRecord]] = []
     for process in processes:
         for record in process.accuracy("first"):
-            kind = statistics.accuracy_class(
-                record.compiled,
-                record.eager,
-                record.bfloat16,
-                reference=record.reference,
-                nan_mismatch=record.nan_mismatch,
-                inexact=record.inexact,
-                structure=record.structure,
-            )
+            kind = classify(record)
             found.append((WORST_FIRST.index(kind), record))
     if not found:
         return "unknown", None
@@ -165,7 +158,10 @@ def _ablation(
     over, under = each(base, Process.log_ratio), each(tried, Process.log_ratio)
     slowdown = statistics.quotient_interval(over, under)
     took = _took(base, tried)
-    verdict = statistics.verdict(slowdown, evidence.noise).kind
+    noise = evidence.noise
+    if slowdown is not None and slowdown.n == 1:  # two single processes are compared
+        noise = max(noise, math.sqrt(2) * statistics.PRELIMINARY_MARGIN)
+    verdict = statistics.verdict(slowdown, noise).kind
     return Ablation(
         compiler=compiler,
         technique=name,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from breakeven.lab import amortize, statistics
+from breakeven.lab.accuracy import classify
 from breakeven.lab.experiments.evidence import Evidence, Process, each, interval
 from breakeven.lab.experiments.fusion import WORST_FIRST
 from breakeven.lab.records import AccuracyRecord, Call
@@ -261,15 +262,7 @@ def _accuracy(found: list[Walk]) -> tuple[AccuracyClass, AccuracyRecord | None]:
     ranked: list[tuple[int, AccuracyRecord]] = []
     for walk in found:
         for record in walk.process.accuracy("shapes"):
-            kind = statistics.accuracy_class(
-                record.compiled,
-                record.eager,
-                record.bfloat16,
-                reference=record.reference,
-                nan_mismatch=record.nan_mismatch,
-                inexact=record.inexact,
-                structure=record.structure,
-            )
+            kind = classify(record)
             ranked.append((WORST_FIRST.index(kind), record))
     if not ranked:
         return "unknown", None

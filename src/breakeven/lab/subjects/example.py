@@ -13,7 +13,7 @@ import msgspec
 import torch
 from torch.utils import _pytree as pytree
 
-from breakeven.errors import SubjectError
+from breakeven.errors import BreakevenError, SubjectError
 from breakeven.lab.subjects.source import guarded, seeded
 from breakeven.lab.subjects.subject import Dim, Inputs, Padding, Size, Subject, like
 from breakeven.lab.subjects.trial import call, check_inputs, settle, try_call
@@ -59,7 +59,9 @@ def known(subject: Subject) -> Known:
     """What was found out about `subject`, to hand on through `Options.known`."""
     strip = subject.padding.strip if subject.padding else None
     axes = strip.axes if isinstance(strip, Cut) else ()
-    batch = tuple(i for i, axis in enumerate(subject.axes()) if axis.get(0) == "batch")
+    batch: tuple[int, ...] = ()
+    with contextlib.suppress(BreakevenError):  # a user's make_inputs may refuse the size tried
+        batch = tuple(i for i, axis in enumerate(subject.axes()) if axis.get(0) == "batch")
     return Known(tuple(dim.name for dim in subject.dims), batch, subject.mutates, axes)
 
 

@@ -178,7 +178,8 @@ def _from_class(text: str) -> tuple[Any, str]:
         near = difflib.get_close_matches(name, dir(package), 3, 0.6)
         raise UsageError(
             "hf:Class names a model class of transformers.",
-            f"transformers {package.__version__} has no model class {name!r}.",
+            f"transformers {package.__version__} has no model class {name!r}, and there is no "
+            "folder of that name.",
             f"Near it: {', '.join(near)}." if near else "Write for example hf:BertModel.",
         )
     default = config_class()

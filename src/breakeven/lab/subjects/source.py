@@ -6,11 +6,13 @@ import ast
 import contextlib
 import difflib
 import hashlib
+import importlib.abc
+import importlib.machinery
 import random
 import sys
 import traceback
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -90,7 +92,7 @@ def _place(error: BaseException, home: Path | None) -> str:
 def run_file(path: Path, overrides: Mapping[str, str] | None = None) -> types.ModuleType:
     """The module that `path` defines, with top-level constants replaced before it runs.
 
-    Imports of files beside it work; `__name__` is not "__main__". Random generators start from
+    Modules beside it can be imported, installed ones come first; `__name__` is not "__main__". Random generators start from
     seed 0, so that every process builds the same weights.
 
     Raises:
@@ -140,9 +142,7 @@ def run_tree(tree: ast.Module, path: Path) -> types.ModuleType:
     module = types.ModuleType(f"breakeven_subject_{path.stem}_{digest}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and tracing look it up there
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    _BESIDE.serve(path.resolve().parent)
     with guarded(
         f"{path.name} has to run when it is imported.",
         "Run it with python first; what it imports must be installed here.",
@@ -152,6 +152,34 @@ def run_tree(tree: ast.Module, path: Path) -> types.ModuleType:
         with seeded(0):
             exec(code, module.__dict__)
     return module
+
+
+class _Beside(importlib.abc.MetaPathFinder):
+    """Finds modules that lie beside the user's files, after everything that is installed.
+
+    The folder does not go into `sys.path`: there, a folder of results named like an optional
+    package (z3, onnx) would be imported as that package, by torch and not by the user.
+    """
+
+    def __init__(self) -> None:
+        self.folders: list[str] = []
+
+    def serve(self, folder: Path) -> None:
+        """Look into `folder` too, before those named earlier."""
+        if self not in sys.meta_path:
+            sys.meta_path.append(self)
+        self.folders = [str(folder), *(other for other in self.folders if other != str(folder))]
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if path is not None:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, self.folders, target)
+        return spec if spec is not None and spec.origin is not None else None
+
+
+_BESIDE = _Beside()
 
 
 def constants(tree: ast.Module) -> list[str]:

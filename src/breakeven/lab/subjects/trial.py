@@ -135,7 +135,7 @@ def _stamp(tensor: torch.Tensor) -> tuple[int, int]:
     version = -1 if tensor.is_inference() else tensor._version
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided or not tensor.numel():
         return version, 0
-    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
     wide = flat.view(torch.int64) if flat.numel() % 8 == 0 else flat
     return version, int(wide.sum(dtype=torch.int64))
 
