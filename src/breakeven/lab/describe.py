@@ -18,10 +18,10 @@ import torch.export
 
 from breakeven.errors import BreakevenError
 from breakeven.lab.compilers import registry
+from breakeven.lab.job import described
 from breakeven.lab.resume import fingerprint
 from breakeven.lab.subjects import resolve
 from breakeven.lab.subjects.subject import Size
-from breakeven.lab.job import described
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):

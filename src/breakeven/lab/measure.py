@@ -58,7 +58,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 class Side(Protocol):
     """Something that can run blocks: a callable here, or one in a partner process."""
 
-    def block(self, size: Size, seed: int, shape: Shape) -> Measured:
+    def block(self, size: Size, seed: int, shape: Shape, /) -> Measured:
         """Run one block with inputs made from `seed` on."""
         ...
 

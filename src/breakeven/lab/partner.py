@@ -59,7 +59,7 @@ class There:
         """Block until the partner has built its subject."""
         self._receive()
 
-    def block(self, size: Size, seed: int, shape: Shape) -> Measured:
+    def block(self, size: Size, _seed: int, shape: Shape) -> Measured:
         """Run one block over there; seeds are the partner's own."""
         reply = self._ask(Ask(size=size, shape=shape))
         assert reply.measured is not None

@@ -1,4 +1,4 @@
-"""Experiment `overhead`: what compiling costs in each state, and after how many calls it has paid."""
+"""Experiment `overhead`: what compiling costs in each state, and when it has paid."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def start(evidence: Evidence, compiler: str, state: str) -> Start:
 
 
 def total_at(evidence: Evidence, compiler: str, calls: int) -> float | None:
-    """Time (s) of a machine-cold start and `calls` calls; of the coldest state that was measured."""
+    """Time (s) of a start in the coldest state that was measured, and `calls` calls."""
     for state in STATES:
         cost = _cost(evidence, compiler, state)
         mean = _mean(evidence, compiler)
@@ -132,7 +132,7 @@ def _mean(evidence: Evidence, compiler: str) -> float | None:
     """
     own = [m for p in evidence.steady("eager") if (m := p.mean("compiled")) is not None]
     if not own:
-        own = [e for e in evidence.means(compiler)[0]]
+        own = list(evidence.means(compiler)[0])
     if not own:
         return None
     base = math.fsum(own) / len(own)

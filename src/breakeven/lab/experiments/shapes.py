@@ -127,16 +127,8 @@ def sizes(evidence: Evidence, compiler: str) -> list[SizeRow]:
         found = walks(evidence, compiler, policy, None)
         measured = {repr(size): size for walk in found for size in walk.measured}
         for size in sorted(measured.values(), key=volume):
-            at = size  # bound for the closures below
-            ms = statistics.quantity_interval(
-                each(
-                    [w.process for w in found],
-                    lambda p: p.median("compiled", part="shape", size=at),
-                )
-            )
-            eager = statistics.quantity_interval(
-                each([w.process for w in found], lambda p: p.median("eager", part="shape", size=at))
-            )
+            ms = statistics.quantity_interval(_times(found, "compiled", size))
+            eager = statistics.quantity_interval(_times(found, "eager", size))
             rows.append(
                 SizeRow(
                     compiler=compiler,
@@ -148,6 +140,11 @@ def sizes(evidence: Evidence, compiler: str) -> list[SizeRow]:
                 )
             )
     return rows
+
+
+def _times(found: list[Walk], role: str, size: Size) -> list[float]:
+    times = [walk.process.median(role, part="shape", size=size) for walk in found]
+    return [time for time in times if time is not None]
 
 
 def _policy(
