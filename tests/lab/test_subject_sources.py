@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import textwrap
 import threading
@@ -681,6 +682,23 @@ def test_pickled_model(tmp_path: Path) -> None:
         torch.testing.assert_close(
             subject.model(*inputs.args, shift=1), layer(inputs.args[0] * scale) + 1
         )
+
+
+def test_a_class_of_the_callers_own_module_is_found(tmp_path: Path) -> None:
+    (tmp_path / "program").mkdir()
+    (tmp_path / "program" / "callers_own.py").write_text(
+        "import torch\nclass Net(torch.nn.Linear):\n    pass\n"
+    )
+    write = f"""
+import sys
+sys.path.insert(0, {str(tmp_path / "program")!r})
+import callers_own, torch
+from pathlib import Path
+from breakeven.lab.subjects import pickled
+pickled.write(Path({str(tmp_path / "m")!r}), callers_own.Net(3, 2), (torch.ones(4, 3),), {{}})
+"""
+    subprocess.run([sys.executable, "-c", write], check=True, cwd=tmp_path)
+    assert load(f"pickle:{tmp_path / 'm'}").default_size == {"batch": 4}
 
 
 def test_what_cannot_be_sent(tmp_path: Path) -> None:

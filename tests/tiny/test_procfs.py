@@ -121,6 +121,17 @@ def test_waiting_counts_every_thread() -> None:
         stop.set()
 
 
+def test_waiting_is_the_second_figure_of_every_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for thread, text in (("7", "500 1500000000 3"), ("8", "900 250000000 1"), ("9", "")):
+        folder = tmp_path / "7" / "task" / thread
+        folder.mkdir(parents=True)
+        (folder / "schedstat").write_text(text)
+    monkeypatch.setattr(procfs, "PROC", str(tmp_path))
+    assert procfs.run_queue_wait(7) == pytest.approx(1.75)
+
+
 def test_page_faults_are_counted_alike_from_inside_and_outside() -> None:
     pages = 500
     before = procfs.minor_faults(os.getpid())

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -357,6 +358,7 @@ class Disk:
         if self.room == 0:
             raise OSError(self.code, os.strerror(self.code))
         taken = self.write(file, bytes(data)[: min(self.room, self.most)])
+        time.sleep(0)  # another thread may come between two parts
         self.room -= taken
         return taken
 

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from breakeven.lab import statistics
 from breakeven.lab.records import AccuracyRecord
+from breakeven.lab.subjects import trial
 from breakeven.lab.subjects.subject import Inputs, Size, Subject
 
 
@@ -126,8 +127,8 @@ class State:
 
     def __init__(self, subject: Subject, model: Callable[..., Any]) -> None:
         self._tensors: list[torch.Tensor] = []
-        if subject.mutates and isinstance(model, torch.nn.Module):
-            self._tensors = [*model.parameters(), *model.buffers()]
+        if subject.mutates:
+            self._tensors = trial.state(model)
         self._saved = self.now()
 
     def now(self) -> list[torch.Tensor]:

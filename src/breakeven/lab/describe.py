@@ -21,6 +21,7 @@ from breakeven.lab.compilers import registry
 from breakeven.lab.job import described
 from breakeven.lab.resume import fingerprint
 from breakeven.lab.subjects import resolve
+from breakeven.lab.subjects.example import Known, known
 from breakeven.lab.subjects.subject import Size
 
 
@@ -45,6 +46,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     mutates: bool = False
     onnx: bool = False
     fingerprint: str = ""
+    known: Known = Known()
     error: tuple[str, str, str] | None = None
 
 
@@ -69,6 +71,7 @@ def describe(question: Question) -> Facts:
         mutates=subject.mutates,
         onnx=subject.onnx is not None,
         fingerprint=fingerprint(question.subject, question.options),
+        known=known(subject),
     )
 
 

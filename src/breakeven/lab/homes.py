@@ -74,7 +74,7 @@ class Homes:
         shutil.rmtree(building, ignore_errors=True)
         (building / "tmp").mkdir(parents=True)
         environment = knobs.worker_environment(str(building), threads, {})
-        command = [sys.executable, "-m", "breakeven.lab.warmup", compiler]
+        command = [sys.executable, "-P", "-m", "breakeven.lab.warmup", compiler]
         subprocess.run(
             command,
             env=environment,

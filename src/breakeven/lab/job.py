@@ -39,7 +39,7 @@ class Stage(msgspec.Struct, frozen=True, tag_field="kind", tag="stage"):
 Message = AnyRecord | Stage
 
 encode = msgspec.json.Encoder().encode
-decode_message = msgspec.json.Decoder(Message).decode  # type: ignore[arg-type]
+decode_message = msgspec.json.Decoder(Message).decode
 decode_job = msgspec.json.Decoder(Job).decode
 
 

@@ -30,7 +30,7 @@ def show(what: str, *, as_json: bool) -> None:
             f"{what!r} was asked for",
             "Run for example `breakeven list compilers`",
         )
-    rows = compilers() if what == "compilers" else resolve.listing(what)
+    rows = compilers() if what == "compilers" else _subjects(suites=what == "suites")
     if as_json:
         sys.stdout.write(json.dumps(rows, indent=1) + "\n")
     else:
@@ -53,6 +53,11 @@ def compilers() -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _subjects(*, suites: bool) -> list[dict[str, Any]]:
+    rows = [msgspec.to_builtins(one) for one in resolve.names()]
+    return [row for row in rows if (row["kind"] == "suite") == suites]
 
 
 def doctor(*, quick: bool, as_json: bool) -> None:

@@ -49,7 +49,7 @@ class There:
         theirs, self._write = os.pipe()
         self._read, answer = os.pipe()
         arguments = [str(job_file), str(theirs), str(answer), str(os.getpid())]
-        command = [sys.executable, "-m", __name__, *arguments]
+        command = [sys.executable, "-P", "-m", __name__, *arguments]
         self._process = subprocess.Popen(command, pass_fds=(theirs, answer))
         os.close(theirs)
         os.close(answer)

@@ -58,7 +58,7 @@ class Run:
         job_file.write_bytes(encode(job))
         self._read, write = os.pipe()
         arguments = [str(job_file), str(write), str(os.getpid())]
-        command = [sys.executable, "-m", "breakeven.lab.worker", *arguments]
+        command = [sys.executable, "-P", "-m", "breakeven.lab.worker", *arguments]
         self._start = time.perf_counter()
         with log_file.open("wb") as log:
             self._child = subprocess.Popen(
@@ -67,7 +67,6 @@ class Run:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=dict(environment),
-                cwd=job_file.parent,
                 pass_fds=(write,),
                 start_new_session=True,
             )

@@ -118,6 +118,7 @@ class _Study:
         self._ceilings: dict[str, Ceilings] = {}
         self._environment = machine.environment()
         self._headers: list[Header] = []
+        self._facts: dict[str, Facts] = {}
         self._spent = 0.0
 
     def run(self, subjects: list[str], compilers: list[Compiler]) -> Finished:
@@ -125,7 +126,8 @@ class _Study:
         self._availability = {one.name: one.available() for one in compilers}
         self._headers = self._store.headers()
         resume.check(self._folder, self._headers, self._environment)
-        facts = {name: self._describe(name, compilers) for name in subjects}
+        self._facts = {name: self._describe(name, compilers) for name in subjects}
+        facts = self._facts
         planned = self._plan(subjects, facts, compilers)
         self._measure_ceilings()
         self._open_record(planned, facts)
@@ -254,6 +256,7 @@ class _Study:
         return one.cell.compiler == "eager" and one.priority is Priority.FIRST
 
     def _run_cell(self, one: Planned) -> Outcome:
+        """One process, its records and its outcome in the store, its folder put away."""
         cell = one.cell
         if cell.state == "disk-warm" and not self._homes.is_filled(cell):
             self._fill(one)
@@ -297,7 +300,11 @@ class _Study:
         return Job(
             cell=one.cell,
             attempt=attempt,
-            options=self._request.options,
+            options=msgspec.structs.replace(
+                self._request.options,
+                threads=one.cell.threads,
+                known=self._facts[one.cell.subject].known,
+            ),
             trace=one.trace,
             sizes=one.sizes,
             sweep=one.sweep,
@@ -364,7 +371,7 @@ def ask(question: Question, folder: Path) -> Facts:
         log = folder / "logs" / "describe.log"
         with log.open("wb") as output:
             child = subprocess.Popen(
-                [sys.executable, "-m", "breakeven.lab.describe", str(file), str(write)],
+                [sys.executable, "-P", "-m", "breakeven.lab.describe", str(file), str(write)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch._inductor.cpu_vec_isa
     import torch._inductor.ir
     import torch._inductor.metrics
+    import torch._inductor.mkldnn_ir
     import torch._inductor.scheduler
     import torch._inductor.virtualized
 
@@ -50,7 +51,9 @@ class Emitted:
 
     def minus(self, before: Emitted) -> Emitted:
         """What came after `before`."""
-        return Emitted(*(now - then for now, then in zip(_values(self), _values(before), strict=True)))
+        return Emitted(
+            *(now - then for now, then in zip(_values(self), _values(before), strict=True))
+        )
 
 
 def _values(counts: Emitted) -> tuple[int, ...]:
@@ -127,11 +130,20 @@ def _accesses(node: Any) -> dict[str, int]:
     """Bytes by buffer, frozen weights included, which Inductor's own count leaves out."""
     constants = torch._inductor.virtualized.V.graph.constants
     sizes = dict(node.get_read_write_buffer_accesses(include_reads=True, include_writes=True))
+    packed = _packed_beside_original(node)
     for dep in node.read_writes.reads:
-        if dep.name in constants:
+        if dep.name in constants and dep.name != packed:
             weight = constants[dep.name]
             sizes[dep.name] = weight.numel() * weight.element_size()
     return sizes
+
+
+def _packed_beside_original(node: Any) -> str:
+    """MKL's packed weight, whose buffer is far larger than what is read; the plain one stands by."""
+    kernel = node.node
+    if isinstance(kernel, torch._inductor.mkldnn_ir.MKLPackedLinear):
+        return str(kernel.inputs[1].get_name())
+    return ""
 
 
 def _metrics() -> dict[str, int]:

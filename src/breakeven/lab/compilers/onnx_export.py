@@ -23,12 +23,12 @@ _PROTOBUF_LIMIT = 1_900_000_000  # bytes; a protobuf message ends at 2 GiB
 class OnnxModel:
     """A model as ONNX Runtime reads it: serialized, or a path where it is too large for that.
 
-    `names[i]` is the graph's name for tensor i of the call, None where the graph does not have it.
-    `answer` is None for a model that came as a file.
+    `names[i]` is the graph's name for tensor i of the call; `answer` is None for a model that came
+    as a file.
     """
 
     model: bytes | str
-    names: list[str | None]
+    names: list[str]
     answer: Answer | None
     phases: list[Phase]
     folder: tempfile.TemporaryDirectory[str] | None = None
@@ -59,9 +59,9 @@ def export(request: Request) -> OnnxModel:
         Phase("torch.onnx.export", "frontend", exported - start),
         Phase("serialize", "frontend", time.perf_counter() - exported),
     ]
-    present = {value.name for value in program.model.graph.inputs}
-    users = program.exported_program.graph_signature.user_inputs
-    names = [name if name in present else None for name in map(str, users)]
+    names = [str(value.name) for value in program.model.graph.inputs]
+    if len(names) != len(flat.tensors):
+        raise RuntimeError(f"{len(flat.tensors)} tensors became {len(names)} inputs of the graph")
     return OnnxModel(model, names, flat.answer, phases, folder)
 
 
@@ -96,7 +96,7 @@ def file_answer(outputs: list[torch.dtype]) -> Answer:
     return Answer(torch.utils._pytree.tree_structure(template), tuple(outputs))
 
 
-def file_names(request: Request, inputs: list[str]) -> list[str | None]:
+def file_names(request: Request, inputs: list[str]) -> list[str]:
     """The graph's names for the tensors of a call: keyword arguments by name, others in order."""
     kwargs = request.inputs.kwargs
     positional = [name for name in inputs if name not in kwargs]

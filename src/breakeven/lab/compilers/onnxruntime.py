@@ -183,8 +183,7 @@ class OrtSession(Session):
         self.answer: Answer = exported.answer or file_answer(dtypes)
         given = request.inputs.tensors()
         self.shapes = [
-            _shape(index, tensor, inputs.get(name or ""))
-            for index, (name, tensor) in enumerate(zip(self._names, given, strict=True))
+            _shape(index, inputs[name]) for index, name in enumerate(self._names)
         ]
         used = [tensor.dtype for tensor in given]
         self._plain = not any(dtype in _NOT_IN_NUMPY for dtype in [*used, *dtypes])
@@ -201,8 +200,8 @@ class OrtSession(Session):
     def _feed(self, tensors: list[torch.Tensor]) -> dict[str, Any]:
         pairs = zip(self._names, tensors, strict=True)
         if self._plain:
-            return {name: tensor.numpy(force=True) for name, tensor in pairs if name}
-        return {name: _value(tensor) for name, tensor in pairs if name}
+            return {name: tensor.numpy(force=True) for name, tensor in pairs}
+        return {name: _value(tensor) for name, tensor in pairs}
 
     def program(self) -> Program:
         """Counts, bytes and digest, from sessions made for this and one profiled call of each."""
@@ -245,7 +244,7 @@ def _pinned(request: Request) -> dict[str, int]:
     names = file_names(request, list(values))
     pinned: dict[str, int] = {}
     for name, axes, tensor in zip(names, request.axes, request.inputs.tensors(), strict=True):
-        dims = values[name or ""].type.tensor_type.shape.dim
+        dims = values[name].type.tensor_type.shape.dim
         for axis, (dim, length) in enumerate(zip(dims, tensor.shape, strict=False)):
             if dim.dim_param and axis not in axes:
                 pinned[dim.dim_param] = length
@@ -269,11 +268,10 @@ def _dtype(kind: str) -> torch.dtype:
     return _DTYPES[name]
 
 
-def _shape(index: int, tensor: torch.Tensor, value: Any) -> tuple[int | str, ...]:
-    lengths = [None] * tensor.dim() if value is None else value.shape
+def _shape(index: int, value: Any) -> tuple[int | str, ...]:
     return tuple(
         length if isinstance(length, int) else length or f"unnamed {index}.{axis}"
-        for axis, length in enumerate(lengths)
+        for axis, length in enumerate(value.shape)
     )
 
 

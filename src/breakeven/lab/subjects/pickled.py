@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import cloudpickle
 
 from breakeven.errors import StoreError, SubjectError, UsageError
 from breakeven.lab.subjects.example import Known, from_example
-from breakeven.lab.subjects.source import guarded, told
+from breakeven.lab.subjects.source import guarded, serve, told
 from breakeven.lab.subjects.subject import Inputs, Subject
 
 
@@ -18,6 +20,9 @@ def write(
     path: Path, model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
     """Write `(model, args, kwargs)` so that another process can load it with `load`.
+
+    The folders that this program imports from go with it, so that a model class of its own
+    modules is found there too.
 
     Raises:
         SubjectError: the model or its inputs cannot be sent to another process.
@@ -40,7 +45,7 @@ def write(
         ) from error
     try:
         partial = path.with_name(path.name + ".part")
-        partial.write_bytes(content)
+        partial.write_bytes(cloudpickle.dumps({"folders": _folders(), "content": content}))
         partial.replace(path)
     except OSError as error:
         raise StoreError(
@@ -48,6 +53,18 @@ def write(
             f"{path}: {error.strerror or error}.",
             "Choose another folder with out=..., or make room.",
         ) from error
+
+
+def _folders() -> list[str]:
+    """Where this program's own modules lie: `sys.path` without what every Python has."""
+    own = {str(Path(place).resolve()) for place in sysconfig.get_paths().values()}
+    found = [Path(place).resolve() for place in sys.path]  # "" is the current folder
+    return [str(place) for place in found if place.is_dir() and not _installed(place, own)]
+
+
+def _installed(place: Path, own: set[str]) -> bool:
+    parts = set(place.parts)
+    return str(place) in own or bool(parts & {"site-packages", "dist-packages", "lib-dynload"})
 
 
 def load(spec: str, facts: Known | None = None) -> Subject:
@@ -72,6 +89,10 @@ def load(spec: str, facts: Known | None = None) -> Subject:
             "model into a file and run `breakeven study file.py`.",
         ):
             content = cloudpickle.loads(path.read_bytes())
+            if isinstance(content, dict) and "content" in content:
+                for folder in reversed(content["folders"]):
+                    serve(Path(folder))
+                content = cloudpickle.loads(content["content"])
         if not isinstance(content, tuple) or len(content) != 3 or not callable(content[0]):
             raise SubjectError(
                 "pickle: takes a file with a model, its arguments and its named arguments.",

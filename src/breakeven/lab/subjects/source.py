@@ -92,8 +92,8 @@ def _place(error: BaseException, home: Path | None) -> str:
 def run_file(path: Path, overrides: Mapping[str, str] | None = None) -> types.ModuleType:
     """The module that `path` defines, with top-level constants replaced before it runs.
 
-    Modules beside it can be imported, installed ones come first; `__name__` is not "__main__". Random generators start from
-    seed 0, so that every process builds the same weights.
+    Modules beside it can be imported, installed ones come first; `__name__` is not "__main__".
+    Random generators start from seed 0, so that every process builds the same weights.
 
     Raises:
         UsageError: no such file, or an override that it has no constant for.
@@ -142,7 +142,7 @@ def run_tree(tree: ast.Module, path: Path) -> types.ModuleType:
     module = types.ModuleType(f"breakeven_subject_{path.stem}_{digest}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # dataclasses and tracing look it up there
-    _BESIDE.serve(path.resolve().parent)
+    serve(path.resolve().parent)
     with guarded(
         f"{path.name} has to run when it is imported.",
         "Run it with python first; what it imports must be installed here.",
@@ -180,6 +180,11 @@ class _Beside(importlib.abc.MetaPathFinder):
 
 
 _BESIDE = _Beside()
+
+
+def serve(folder: Path) -> None:
+    """Let modules in `folder` be imported by this process, after all that is installed."""
+    _BESIDE.serve(folder)
 
 
 def constants(tree: ast.Module) -> list[str]:
