@@ -328,19 +328,20 @@ PATTERNS = """
 patterns (float[b, s, 8] x, float[b, s, 8] y, float[n, 16, 12, 12] image, float[n, 3, 9, 9] odd)
       => (float[b, s, 8] flow, float[b, s, s] product, float[b, t] gemm, float[b, u] pair,
           float[n, 16, p, p] blocked, float[n, 5, q, q] batch, float[n, 5, q, q] added,
-          float[n, 5, q, q] scaled, float[n, 5, q, q] active, float[n, 9, 9, 3] turned,
+          float[n, 5, q, q] scaled, float[n, 5, w] active, float[n, 9, 9, 3] turned,
           float[b, k] flat)
-<float one = {1.0}, float half = {0.5}, float two = {2.0}, float root = {1.41421356},
- float eps = {0.00001}, float cube = {0.044715}, float twopi = {0.79788456}, float slope = {1.702}, int64[1] last = {-1}, int64[1] second = {1},
- int64 zero = {0}, int64[1] front = {0}>
+<float one = {1.0}, float half = {0.5}, float two = {2.0}, float three = {3.0},
+ float root = {1.41421356}, float eps = {0.00001}, float slope = {1.702},
+ float cube = {0.044715}, float wave = {0.7978845834732056},
+ int64[1] last = {-1}, int64[1] second = {1}, int64[1] front = {0}, int64 zero = {0}>
 {
     folded = Add (one, half)
     a0 = Mul (x, folded)
-    d0 = Div (a0, root)  d1 = Erf (d0)  d2 = Add (d1, one)  d3 = Mul (a0, d2)  g = Mul (d3, half)
+    d0 = Div (a0, root)  d1 = Erf (d0)  d2 = Add (d1, one)
+    d3 = Mul (a0, half)  g = Mul (d3, d2)
     gb = Add (g, vector)  bg = Gelu (gb)
-    u0 = Mul (bg, bg)  u1 = Mul (u0, bg)  u2 = Mul (u1, cube)  u3 = Add (bg, u2)
-    u4 = Mul (u3, twopi)  u5 = Tanh (u4)  u6 = Add (u5, one)  u7 = Mul (bg, half)
-    tg = Mul (u7, u6)
+    u0 = Pow (bg, three)  u1 = Mul (u0, cube)  u2 = Add (bg, u1)  u3 = Mul (u2, wave)
+    u4 = Tanh (u3)  u5 = Add (u4, one)  u6 = Mul (bg, half)  tg = Mul (u6, u5)
     q0 = Mul (tg, slope)  q1 = Sigmoid (q0)  q2 = Mul (tg, q1)
     m0 = ReduceMean (q2, last)  m1 = Sub (q2, m0)  m2 = Pow (m1, two)  m3 = ReduceMean (m2, last)
     m4 = Add (m3, eps)  m5 = Sqrt (m4)  m6 = Div (m1, m5)  m7 = Mul (m6, vector)
@@ -354,11 +355,12 @@ patterns (float[b, s, 8] x, float[b, s, 8] y, float[n, 16, 12, 12] image, float[
     gemm = Relu (h2)
     e0 = Exp (row)  e1 = Exp (row)  e2 = Mul (e0, e1)  pair = Neg (e2)
     c0 = Conv (image, wide)  blocked = Relu (c0)
+    line = ReduceMax <keepdims = 0> (odd, last)
     n0 = Conv (odd, small)
     batch = BatchNormalization (n0, five, five, five, five)
     n1 = Conv (odd, small)  added = Add (n1, bias)
     n2 = Conv (odd, small)  scaled = Mul (n2, bias)
-    n3 = Conv (odd, small)  active = Relu (n3)
+    n3 = Conv (line, narrow)  active = Relu (n3)
     t0 = Transpose <perm = [0, 2, 3, 1]> (odd)  t1 = Relu (t0)
     t2 = Transpose <perm = [0, 3, 1, 2]> (t1)  t3 = Neg (t2)
     turned = Transpose <perm = [0, 2, 3, 1]> (t3)
@@ -373,6 +375,7 @@ def patterns(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A file in which every optimizer that can be switched off finds its pattern."""
     model = onnx.parser.parse_model(PATTERNS)
     weights = {"vector": (8,), "square": (8, 8), "wide": (16, 16, 3, 3), "small": (5, 3, 3, 3)}
+    weights |= {"narrow": (5, 3, 3)}
     weights |= {"five": (5,), "bias": (5, 1, 1)}
     for name, shape in weights.items():
         values = noise(*shape).abs().numpy()

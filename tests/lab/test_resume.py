@@ -12,10 +12,10 @@ from collections import Counter
 from pathlib import Path
 
 import psutil
-from conftest import planted, subject
 
 from breakeven.lab.records import Begin, Outcome
 from breakeven.lab.store import Store
+from conftest import planted, subject
 
 KILLS = 20
 LONGEST_SECONDS = 7.0
@@ -102,5 +102,5 @@ def test_interrupted_by_the_user(tmp_path: Path) -> None:
     assert process.returncode == 130, error.decode()
     assert "Run the same command again" in error.decode()
     assert "Traceback" not in error.decode()
-    gone, alive = psutil.wait_procs(children, timeout=5)
+    _, alive = psutil.wait_procs(children, timeout=5)
     assert not alive, "no measuring process is left behind"

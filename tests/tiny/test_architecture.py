@@ -144,7 +144,7 @@ def faults(sources: Path, page: str) -> list[str]:
             for one in imports(file, known, package):
                 found += [f"{path}:{one.line} {why}" for why in _fault(path, one, table)]
         found += [f"{path}:{line} {why}" for line, why in _habits(path, ast.parse(text))]
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _fault(path: str, one: Import, table: dict[str, Row]) -> Iterator[str]:

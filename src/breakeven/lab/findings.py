@@ -1,13 +1,14 @@
 """The three laws of the study that this project starts from, beside what this machine shows.
 
-`python -m breakeven.lab.findings --out DIR --budget MINUTES --page FILE` runs three studies, goes on
-where it stopped, and writes the page from their results: no figure in it comes from elsewhere.
+`python -m breakeven.lab.findings --out DIR --budget MINUTES --page FILE` runs three
+studies, goes on where it stopped, and writes the page from their results: no figure in it comes
+from elsewhere.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -237,7 +238,7 @@ def _percent(value: Interval | None, base: float) -> str:
     return _brackets(value, lambda x: f"{100 * (x - base):.0f} %")
 
 
-def _brackets(value: Interval | None, text) -> str:  # type: ignore[no-untyped-def]
+def _brackets(value: Interval | None, text: Callable[[float], str]) -> str:
     if value is None:
         return ""
     if value.low is None or value.high is None:
@@ -247,7 +248,7 @@ def _brackets(value: Interval | None, text) -> str:  # type: ignore[no-untyped-d
 
 def main() -> None:
     """Entry of the command."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", default="studies/findings")
     parser.add_argument("--budget", type=float, default=90.0, help="minutes")
     parser.add_argument("--page", default="docs/findings.md")

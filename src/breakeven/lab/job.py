@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from breakeven.lab import records
 from breakeven.lab.records import AnyRecord, Cell
 from breakeven.lab.subjects.resolve import Options
 from breakeven.lab.subjects.subject import Size
@@ -38,8 +39,8 @@ class Stage(msgspec.Struct, frozen=True, tag_field="kind", tag="stage"):
 
 Message = AnyRecord | Stage
 
-encode = msgspec.json.Encoder().encode
-decode_message = msgspec.json.Decoder(Message).decode
+encode = records.encode
+decode_message = msgspec.json.Decoder(Message, strict=False).decode
 decode_job = msgspec.json.Decoder(Job).decode
 
 

@@ -14,6 +14,7 @@ Units: seconds, bytes, counts. Sizes map a dimension's name to its length.
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any, Literal
 
 import msgspec
@@ -272,3 +273,21 @@ AnyRecord = (
     | Note
     | Outcome
 )
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode(record: msgspec.Struct) -> bytes:
+    """One record as JSON; NaN and infinities, which JSON has not, as "nan", "inf" and "-inf"."""
+    line = _encoder.encode(record)
+    if b"null" not in line:
+        return line
+    return _encoder.encode(_spelled(msgspec.to_builtins(record)))
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _spelled(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spelled(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -13,11 +13,11 @@ from typing import Any
 
 from breakeven.errors import StoreError
 from breakeven.lab.records import Header
-from breakeven.lab.store import LOCK, OWNER, RECORDS
+from breakeven.lab.store import Store
 from breakeven.lab.subjects.resolve import Options
 
-OWNED = (RECORDS, LOCK, OWNER, "report.html", "subject.pkl")
 OWNED_FOLDERS = ("logs", "homes")
+"""What a study leaves beside its records."""
 WHOLE_FILE_BYTES = 64 << 20
 
 
@@ -81,9 +81,12 @@ def fingerprint(spec: str, options: Options) -> str:
 
 
 def forget(folder: Path) -> None:
-    """Remove what studies have left in `folder`, and nothing else."""
-    for name in OWNED:
-        (folder / name).unlink(missing_ok=True)
+    """Remove the records, logs and caches that studies have left in `folder`, and nothing else.
+
+    Raises:
+        StoreError: a study is writing there, or the records cannot be removed.
+    """
+    Store.forget(folder)
     for name in OWNED_FOLDERS:
         shutil.rmtree(folder / name, ignore_errors=True)
 

@@ -6,7 +6,6 @@ import msgspec
 
 from breakeven.lab import ceilings
 from breakeven.lab.records import Program
-from breakeven.lab.statistics import Estimate
 
 
 class Ceilings(msgspec.Struct, frozen=True):
@@ -15,19 +14,19 @@ class Ceilings(msgspec.Struct, frozen=True):
     bandwidth: list[tuple[float, float]]
     peak: float
 
-    def bandwidth_fraction(self, program: Program, seconds: Estimate | None) -> float | None:
+    def bandwidth_fraction(self, program: Program, seconds: float | None) -> float | None:
         """Bytes moved per second over the curve at that footprint; None where bytes are unknown."""
         moved = program.bytes_after or program.bytes_before
-        if not moved or seconds is None or not self.bandwidth:
+        if not moved or not seconds or not self.bandwidth:
             return None
         at = ceilings.bandwidth_at([(int(b), r) for b, r in self.bandwidth], moved)
-        return moved / seconds.estimate / at if at else None
+        return moved / seconds / at if at else None
 
-    def peak_fraction(self, program: Program, seconds: Estimate | None) -> float | None:
+    def peak_fraction(self, program: Program, seconds: float | None) -> float | None:
         """FLOP per second over the peak; None where the program's FLOP are unknown."""
-        if not program.flops or seconds is None or not self.peak:
+        if not program.flops or not seconds or not self.peak:
             return None
-        return program.flops / seconds.estimate / self.peak
+        return program.flops / seconds / self.peak
 
 
 def measure(threads: int) -> Ceilings:

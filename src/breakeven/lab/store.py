@@ -7,7 +7,6 @@ writes a folder at a time (`study.lock`); reading needs no lock and may go on me
 from __future__ import annotations
 
 import errno
-import math
 import os
 import threading
 from collections.abc import Iterator
@@ -20,14 +19,22 @@ import filelock
 import msgspec
 
 from breakeven.errors import StoreError
-from breakeven.lab.records import SCHEMA, AnyRecord, Begin, Cell, CellRecord, Header, Outcome
+from breakeven.lab.records import (
+    SCHEMA,
+    AnyRecord,
+    Begin,
+    Cell,
+    CellRecord,
+    Header,
+    Outcome,
+    encode,
+)
 
 RECORDS, LOCK, OWNER = "records.jsonl", "study.lock", "study.pid"
 DURABLE = (Header, Begin, Outcome)
 """Records after which the file is forced to disk; the rest reach the kernel at once."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-_encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(AnyRecord, strict=False)
 """Not strict, so that the strings that stand for NaN and infinities come back as numbers."""
 
@@ -321,22 +328,6 @@ class Store:
     def _warn(self, text: str) -> None:
         if text not in self.warnings:
             self.warnings.append(text)
-
-
-def encode(record: AnyRecord) -> bytes:
-    """One record as JSON; NaN and infinities, which JSON has not, as "nan", "inf" and "-inf"."""
-    line = _encoder.encode(record)
-    if b"null" not in line:
-        return line
-    return _encoder.encode(_spelled(msgspec.to_builtins(record)))
-
-
-def _spelled(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _spelled(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_spelled(one) for one in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _attempts(records: Iterator[AnyRecord]) -> dict[str, int]:

@@ -58,6 +58,11 @@ MAP: dict[str, Place] = {
 }
 """Steps of torch 2.13; what another version names otherwise counts to the step around it."""
 
+WHOLE = frozenset(
+    {"breakeven.isa-probes", "breakeven.precompiled-header", "select_algorithm_autotune"}
+)
+"""Steps that own what happens inside them: C++ that is built to probe or to choose, not to run."""
+
 
 @dataclass
 class _Open:
@@ -66,6 +71,7 @@ class _Open:
     name: str
     place: Place
     begin: int
+    whole: bool
     inside: int = 0
 
 
@@ -91,8 +97,9 @@ class Listener:
             self.compiles += 1
         if stack or name in COMPILES:
             # A thread of the C++ pool reports steps outside any compile: the compile waits for it.
-            around = stack[-1].place if stack else None
-            stack.append(_Open(name, MAP.get(name, around), moment))
+            outer = stack[-1] if stack else _Open("", None, moment, whole=False)
+            place = outer.place if outer.whole else MAP.get(name, outer.place)
+            stack.append(_Open(name, place, moment, outer.whole or name in WHOLE))
 
     def _end(self, stack: list[_Open], moment: int) -> str:
         step = stack.pop()

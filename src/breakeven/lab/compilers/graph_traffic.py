@@ -68,7 +68,6 @@ def traffic(model: Callable[..., Any], example: Inputs, *, fake: bool = True) ->
     Raises:
         Exception: whatever the model raises on such tensors.
     """
-    ledger = _Ledger()
     grad = torch.set_grad_enabled(torch.is_grad_enabled())
     with (
         torch.inference_mode(False),
@@ -79,6 +78,7 @@ def traffic(model: Callable[..., Any], example: Inputs, *, fake: bool = True) ->
         given = (example.args, example.kwargs)
         if mode is not None:
             given = pytree.tree_map_only(torch.Tensor, mode.from_tensor, given)
+        ledger = _Ledger(mode)
         try:
             with ledger:
                 answer = model(*given[0], **given[1])
@@ -99,8 +99,9 @@ def _shapes(fake: bool) -> Iterator[FakeTensorMode | None]:
 class _Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Books every operator that passes."""
 
-    def __init__(self) -> None:
+    def __init__(self, fake: FakeTensorMode | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._fake = fake
         self._operators = self._bytes = self._products = self._elements = 0
         self._made: set[StorageWeakRef] = set()
         self._outside: dict[StorageWeakRef, dict[Any, int]] = {}
@@ -119,9 +120,17 @@ class _Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for leaf in _tensors((args, kwargs)):
             if leaf.requires_grad and leaf.is_leaf and not isinstance(leaf, FakeTensor):
                 self._gradients.setdefault(leaf, leaf.grad)
+        if self._fake is not None:
+            args, kwargs = pytree.tree_map_only(torch.Tensor, self._shape_of, (args, kwargs))
         result = func(*args, **kwargs)
         self._book(func, args, kwargs, result)
         return result
+
+    def _shape_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The fake of a parameter: the same at each use, so that its views are known as its own."""
+        if self._fake is None or isinstance(tensor, FakeTensor):
+            return tensor
+        return self._fake.from_tensor(tensor)
 
     def restore_gradients(self) -> None:
         """Take gradients without data off the parameters that a backward pass has left them on."""

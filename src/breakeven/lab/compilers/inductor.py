@@ -61,7 +61,7 @@ class Inductor(Compiler):
     name = "inductor"
     summary = "TorchInductor as torch.compile brings it"
     takes_training = True
-    techniques = _TECHNIQUES
+    techniques: ClassVar[tuple[Technique, ...]] = _TECHNIQUES
     own_toolchain = frozenset({"simd"})
     settings: ClassVar[Settings] = {}
     """What this variant sets; the names are those of `torch._inductor.config`."""
@@ -131,7 +131,10 @@ class InductorFreezing(Inductor):
     name = "inductor-freezing"
     summary = "TorchInductor with weights frozen: folded and packed at compile time"
     takes_training = False
-    techniques = (*_TECHNIQUES, Technique("freezing", "middle-end", "weights folded and packed"))
+    techniques: ClassVar[tuple[Technique, ...]] = (
+        *_TECHNIQUES,
+        Technique("freezing", "middle-end", "weights folded and packed"),
+    )
     settings = {"freezing": True}
 
     def _refuse(self, subject: Subject, off: tuple[str, ...]) -> None:

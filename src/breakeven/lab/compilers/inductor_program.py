@@ -67,7 +67,8 @@ def emitted() -> Emitted:
     nests: list[list[Any]] = []
     scheduler = torch._inductor.scheduler.Scheduler
     group = torch._inductor.codegen.cpp.KernelGroup
-    generate, finish = scheduler.codegen, group.finalize_kernel
+    generate: Any = scheduler.codegen
+    finish: Any = group.finalize_kernel
 
     @functools.wraps(generate)
     def counted(self: Any) -> Any:
@@ -139,10 +140,11 @@ def _accesses(node: Any) -> dict[str, int]:
 
 
 def _packed_beside_original(node: Any) -> str:
-    """MKL's packed weight, whose buffer is far larger than what is read; the plain one stands by."""
-    kernel = node.node
+    """MKL's packed weight: its buffer is far larger than what is read; the plain one is there."""
+    kernel: Any = getattr(node, "node", None)
     if isinstance(kernel, torch._inductor.mkldnn_ir.MKLPackedLinear):
-        return str(kernel.inputs[1].get_name())
+        packed: Any = kernel.inputs[1]
+        return str(packed.get_name())
     return ""
 
 

@@ -66,7 +66,7 @@ def _fingerprint(graph: Any, outer: dict[str, str]) -> list[str]:
 
 def _attribute(attribute: Any, values: dict[str, str]) -> str:
     if attribute.HasField("g"):
-        return attribute.name + "\n".join(_fingerprint(attribute.g, values))
+        return str(attribute.name) + "\n".join(_fingerprint(attribute.g, values))
     return str(attribute.SerializeToString(deterministic=True).hex())
 
 

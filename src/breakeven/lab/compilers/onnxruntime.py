@@ -62,7 +62,10 @@ _OPTIMIZERS = {
     "conv-mul-fusion": (("ConvMulFusion",), "a constant factor folded into a convolution"),
     "conv-activation-fusion": (("ConvActivationFusion",), "convolution and activation in one"),
     "reshape-fusion": (("ReshapeFusion",), "shape arithmetic before a reshape folded into it"),
-    "transpose-optimizer": (("TransposeOptimizer",), "transposes moved until they cancel"),
+    "transpose-optimizer": (
+        ("TransposeOptimizer", "TransposeOptimizer_CPUExecutionProvider"),
+        "transposes moved until they cancel",
+    ),
     "common-subexpressions": (("CommonSubexpressionElimination",), "equal nodes computed once"),
 }
 """Name -> the optimizers as ONNX Runtime registers them (by version), and what they do."""
@@ -182,9 +185,7 @@ class OrtSession(Session):
         dtypes = [_dtype(value.type) for value in outputs]
         self.answer: Answer = exported.answer or file_answer(dtypes)
         given = request.inputs.tensors()
-        self.shapes = [
-            _shape(index, inputs[name]) for index, name in enumerate(self._names)
-        ]
+        self.shapes = [_shape(index, inputs[name]) for index, name in enumerate(self._names)]
         used = [tensor.dtype for tensor in given]
         self._plain = not any(dtype in _NOT_IN_NUMPY for dtype in [*used, *dtypes])
         self._source: _Source | None = _Source(exported, self._feed(given), self._plain)
@@ -289,7 +290,9 @@ def _run_values(session: Any, names: list[str], feed: dict[str, Any]) -> list[to
     values = session.run_with_ort_values(names, feed)
     kinds = [_dtype(value.data_type()) for value in values]
     return [
-        torch.utils.dlpack.from_dlpack(value) if kind in _NOT_IN_NUMPY else torch.from_numpy(value.numpy())
+        torch.utils.dlpack.from_dlpack(value)
+        if kind in _NOT_IN_NUMPY
+        else torch.from_numpy(value.numpy())
         for value, kind in zip(values, kinds, strict=True)
     ]
 

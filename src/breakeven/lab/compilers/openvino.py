@@ -74,10 +74,11 @@ def _techniques(
 class OpenVino(SessionCompiler):
     """The CPU plugin at f32, one stream, torch's thread count, hint LATENCY.
 
-    The model is traced (`convert_model(model, example_input=...)`, what the guide recommends);
-    where the frontend has no rule for an operation of the trace, `torch.export` is tried, as
-    `convert_model(..., dynamo=True)` would. Axes that the subject names are dynamic, all others are
-    pinned; under "static" all are. A trace bakes in control flow that depends on values. What compile_model does inside is not exposed: unattributed.
+    The model is traced (`convert_model(model, example_input=...)`, what the guide recommends), so
+    control flow that depends on values is baked in. Where the frontend has no rule for an operation
+    of the trace, `torch.export` is tried, as `convert_model(..., dynamo=True)` would. Axes that the
+    subject names are dynamic, all others are pinned; under "static" all are. What compile_model
+    does inside is not exposed: unattributed.
     """
 
     name = "openvino"
@@ -152,6 +153,8 @@ class OpenVinoSession(Session):
         compiled = openvino.Core().compile_model(model, "CPU", config)
         self._compiled, self._request = compiled, compiled.create_infer_request()
         self._tensors = converted.tensors
+        # an input that is also an answer shares its memory with it, whatever was bound before
+        self._shares = not openvino_program.passes_through(compiled.get_runtime_model())
         self._outputs = [_output(port) for port in compiled.outputs]
         self.phases: list[Phase] = converted.phases
         self.answer: Answer = converted.answer or file_answer([dtype for dtype, _ in self._outputs])
@@ -164,22 +167,28 @@ class OpenVinoSession(Session):
         self._program = Program()
 
     def run(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Inputs are shared; answers go to fresh tensors, or are copied where sizes vary."""
-        request = self._request
-        for port, index in enumerate(self._tensors):
-            request.set_input_tensor(port, self._wrap(tensors[index]))
+        """Inputs are shared and answers go to fresh tensors; copied where that is not possible."""
+        request, outputs = self._request, self._outputs
+        given = [self._wrap(tensors[index]) for index in self._tensors]  # alive until it is done
+        for port, tensor in enumerate(given):
+            if self._shares:
+                request.set_input_tensor(port, tensor)
+            else:
+                own = request.get_input_tensor(port)
+                own.shape = tensor.shape
+                tensor.copy_to(own)
         fresh = [
-            None if shape is None else torch.empty(shape, dtype=dtype)
-            for dtype, shape in self._outputs
+            torch.empty(shape, dtype=dtype) if shape is not None and self._shares else None
+            for dtype, shape in outputs
         ]
-        for port, tensor in enumerate(fresh):
-            if tensor is not None:
-                request.set_output_tensor(port, self._wrap(tensor))
+        for port, answer in enumerate(fresh):
+            if answer is not None:
+                request.set_output_tensor(port, self._wrap(answer))
         request.start_async()
         request.wait()
         return [
-            self._copied(port, dtype) if tensor is None else tensor
-            for port, (tensor, (dtype, _)) in enumerate(zip(fresh, self._outputs, strict=True))
+            self._copied(port, outputs[port][0]) if answer is None else answer
+            for port, answer in enumerate(fresh)
         ]
 
     def _copied(self, port: int, dtype: torch.dtype) -> torch.Tensor:

@@ -42,6 +42,17 @@ def describe(
     )
 
 
+def passes_through(runtime: Any) -> bool:
+    """Some output of an execution graph is an input, at most in another shape."""
+    for port in runtime.outputs:
+        op = port.get_node().input_value(0).get_node()
+        while _layer(op) in _FREE:
+            op = op.input_value(0).get_node()
+        if _layer(op) == "Input":
+            return True
+    return False
+
+
 def _at(model: Any, sizes: list[list[int]]) -> list[Any]:
     """The operators of the model with its inputs at `sizes`."""
     if all(port.get_partial_shape().is_static for port in model.inputs):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import cast
 
+import msgspec
+
 from breakeven.lab import statistics
 from breakeven.lab.accuracy import classify
 from breakeven.lab.compilers.compiler import Technique
@@ -22,61 +24,77 @@ def row(evidence: Evidence, compiler: str, version: str, ceilings: Ceilings | No
     first = evidence.first(compiler)
     if first is None:
         return Row(compiler=compiler, version=version, outcome="not run")
-    accuracy, worst = accuracy_of(evidence.find(compiler))
-    if first.outcome.outcome != "ok":
-        accuracy, worst = accuracy_of([first])
-        return Row(
-            compiler=compiler,
-            version=version,
-            outcome=first.outcome.outcome,
-            detail=first.outcome.detail,
-            accuracy=accuracy,
-            error=worst.compiled if worst else None,
-            eager_error=worst.eager if worst else None,
-            bfloat16_error=worst.bfloat16 if worst else None,
-        )
+    failed = first.outcome.outcome != "ok"
+    accuracy, worst = accuracy_of([first] if failed else evidence.find(compiler))
+    line = Row(
+        compiler=compiler,
+        version=version,
+        outcome=first.outcome.outcome,
+        detail=first.outcome.detail,
+        accuracy="baseline" if compiler == "eager" else accuracy,
+        error=worst.compiled if worst else None,
+        eager_error=worst.eager if worst else None,
+        bfloat16_error=worst.bfloat16 if worst else None,
+    )
+    if failed:
+        return line
     processes = evidence.steady(compiler)
+    line = _with_speed(line, evidence, processes)
+    line = _with_times(line, processes)
+    return _with_program(line, evidence.find(compiler), ceilings)
+
+
+def _with_speed(line: Row, evidence: Evidence, processes: list[Process]) -> Row:
+    """Speedups and what they say."""
     speedup = statistics.process_interval(each(processes, Process.log_ratio))
     kept = statistics.process_interval(each(processes, lambda p: p.log_ratio("kept")))
     contended = any(process.is_contended() for process in processes)
     verdict = statistics.verdict(speedup, evidence.noise, contended=contended)
-    is_eager = compiler == "eager"
+    return msgspec.structs.replace(
+        line,
+        speedup=interval(speedup),
+        speedup_kept=interval(kept),
+        speedup_best_threads=_against_best_threads(evidence, interval(speedup)),
+        verdict="baseline" if line.compiler == "eager" else cast(Verdict, verdict.kind),
+    )
+
+
+def _with_times(line: Row, processes: list[Process]) -> Row:
+    """Times per call, their tail, and what disturbed them."""
     alone = list(single_calls(processes, "compiled"))
-    blocks = [b for p in processes for b in p.blocks()]
-    program = _program(processes)
-    median = statistics.quantity_interval(each(processes, lambda p: p.median("compiled")))
-    return Row(
-        compiler=compiler,
-        version=version,
-        accuracy="baseline" if is_eager else accuracy,
-        error=worst.compiled if worst else None,
-        eager_error=worst.eager if worst else None,
-        bfloat16_error=worst.bfloat16 if worst else None,
-        ms=interval(median, 1e3),
+    blocks = [block for process in processes for block in process.blocks()]
+    compiled = statistics.quantity_interval(each(processes, lambda p: p.median("compiled")))
+    eager = statistics.quantity_interval(each(processes, lambda p: p.median("eager")))
+    return msgspec.structs.replace(
+        line,
+        ms=interval(compiled, 1e3),
+        eager_ms=interval(eager, 1e3),
         mean_ms=_mean(each(processes, lambda p: p.mean("compiled")), 1e3),
         p90_ms=_scaled(statistics.quantile(alone, 0.9)),
         p99_ms=_scaled(statistics.quantile(alone, 0.99)),
         samples=len(alone),
-        eager_ms=interval(
-            statistics.quantity_interval(each(processes, lambda p: p.median("eager"))), 1e3
-        ),
-        speedup=interval(speedup),
-        speedup_kept=interval(kept),
-        speedup_best_threads=_against_best_threads(evidence, interval(speedup)),
-        verdict="baseline" if is_eager else cast(Verdict, verdict.kind),
-        contended=sum(b.contended for b in blocks),
+        contended=sum(block.contended for block in blocks),
         blocks=len(blocks),
         faults=_faults(processes, "compiled"),
         faults_eager=_faults(processes, "eager"),
-        compile_peak_bytes=_compile_peak(evidence.find(compiler)),
+        notes=_notes(processes),
+    )
+
+
+def _with_program(line: Row, processes: list[Process], ceilings: Ceilings | None) -> Row:
+    """What was captured and emitted, and how near it comes to the machine's ceilings."""
+    program = _program(processes)
+    seconds = None if line.ms is None else line.ms.estimate * 1e-3
+    return msgspec.structs.replace(
+        line,
+        compile_peak_bytes=_compile_peak(processes),
         operators=program.operators,
         kernels=program.kernels,
         bytes_before=program.bytes_before,
         bytes_after=program.bytes_after,
         flops=program.flops,
-        bandwidth_fraction=ceilings.bandwidth_fraction(program, median) if ceilings else None,
-        peak_fraction=ceilings.peak_fraction(program, median) if ceilings else None,
-        notes=_notes(processes),
+        bandwidth_fraction=ceilings.bandwidth_fraction(program, seconds) if ceilings else None,
+        peak_fraction=ceilings.peak_fraction(program, seconds) if ceilings else None,
     )
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import sympy  # type: ignore[import-untyped]
+import sympy
 import torch
 
 from breakeven.errors import SubjectError, UsageError
