@@ -230,6 +230,14 @@ def clone(inputs: Inputs) -> Inputs:
     return Inputs(args, kwargs)
 
 
+def nan_share(answer: Any) -> float:
+    """The share of NaN among the floating values of an answer: 0 to 1."""
+    leaves = [t for t in pytree.tree_leaves(answer) if isinstance(t, torch.Tensor)]
+    floating = [t for t in leaves if t.is_floating_point() or t.is_complex()]
+    values = sum(t.numel() for t in floating)
+    return sum(int(t.isnan().sum()) for t in floating) / values if values else 0.0
+
+
 def owned(answer: Any) -> Any:
     """A copy that later calls cannot change."""
     return pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), answer)

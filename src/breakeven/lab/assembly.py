@@ -179,5 +179,5 @@ def _notes(evidence: Evidence) -> list[str]:
             f"Eager is {gain:.2f}x faster on {threads} thread{'s'[: threads > 1]}; "
             "that part of a speedup is not credited to a compiler."
         )
-    share = next((p.note("denormals") for p in evidence.processes if p.note("denormals")), "")
-    return [*notes, share] if share else notes
+    told = (p.note(name) for p in evidence.processes for name in ("nan", "denormals"))
+    return [*notes, *dict.fromkeys(text for text in told if text)]

@@ -95,10 +95,15 @@ def run(request: Request, progress: Progress) -> Finished:
         StoreError: the folder cannot be written, or another study runs in it.
         NothingMeasured: no cell ended in a number.
     """
-    subjects = [name for spec in request.subjects for name in resolve.expand(spec)]
+    subjects = [name for spec in request.subjects for name in expanded(spec, request.quick)]
     compilers = [registry.get(name) for name in with_eager(request.compilers)]
     with Store.open(Path(request.out), write=True) as store:
         return _Study(request, store, progress).run(subjects, compilers)
+
+
+def expanded(spec: str, quick: bool) -> list[str]:
+    """The subjects of one word; a quick study takes a bare suite at its medium size alone."""
+    return resolve.expand(f"{spec}@medium" if quick and spec in resolve.SUITES else spec)
 
 
 def with_eager(names: list[str]) -> list[str]:

@@ -20,6 +20,7 @@ import torch.export
 
 from breakeven.errors import BreakevenError
 from breakeven.lab import allocator, honesty, lifeline, procfs
+from breakeven.lab.accuracy import nan_share
 from breakeven.lab.bench import Bench, Stop, Wire
 from breakeven.lab.compilers import registry
 from breakeven.lab.job import Job, Stage, decode_job, described
@@ -91,6 +92,9 @@ def warm(bench: Bench) -> None:
     wire.send(Stage("accuracy"))
     bench.first = bench.accuracy(bench.size, "first")
     bench.references.forget()
+    lost = nan_share(bench.references.eager(bench.subject.inputs(bench.size, bench.seeds.take(1))))
+    if lost:
+        wire.note("nan", f"{lost:.0%} of eager's own answer is NaN")
     share = denormals(bench.subject.inputs(bench.size, bench.seeds.take(1)))
     if share > 0.001:
         wire.note("denormals", f"{share:.0%} of an input's values are denormal, which slows eager")

@@ -39,7 +39,7 @@ MAP: dict[str, Place] = {
     "GraphLowering.run": ("lowering", "middle-end"),
     "Scheduler.__init__": ("scheduling", "middle-end"),
     "code_gen": ("codegen", "backend"),
-    "select_algorithm_autotune": ("autotuning", "backend"),
+    "autotuning": ("autotuning", "backend"),
     "breakeven.isa-probes": ("toolchain probes", "backend"),
     "breakeven.precompiled-header": ("precompiled header", "backend"),
     "PyCodeCache.load_by_key_path": ("load", "backend"),
@@ -58,10 +58,11 @@ MAP: dict[str, Place] = {
 }
 """Steps of torch 2.13; what another version names otherwise counts to the step around it."""
 
-WHOLE = frozenset(
-    {"breakeven.isa-probes", "breakeven.precompiled-header", "select_algorithm_autotune"}
-)
+WHOLE = frozenset({"breakeven.isa-probes", "breakeven.precompiled-header", "autotuning"})
 """Steps that own what happens inside them: C++ that is built to probe or to choose, not to run."""
+
+_AUTOTUNING = ("_template_autotuning", "_template_precompiling")
+"""How the steps end that time candidates for one product, named after it."""
 
 
 @dataclass
@@ -97,9 +98,10 @@ class Listener:
             self.compiles += 1
         if stack or name in COMPILES:
             # A thread of the C++ pool reports steps outside any compile: the compile waits for it.
+            key = "autotuning" if name.endswith(_AUTOTUNING) else name
             outer = stack[-1] if stack else _Open("", None, moment, whole=False)
-            place = outer.place if outer.whole else MAP.get(name, outer.place)
-            stack.append(_Open(name, place, moment, outer.whole or name in WHOLE))
+            place = outer.place if outer.whole else MAP.get(key, outer.place)
+            stack.append(_Open(name, place, moment, outer.whole or key in WHOLE))
 
     def _end(self, stack: list[_Open], moment: int) -> str:
         step = stack.pop()

@@ -102,6 +102,7 @@ class _Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, fake: FakeTensorMode | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._fake = fake
+        self._fakes: dict[torch.Tensor, torch.Tensor] = {}
         self._operators = self._bytes = self._products = self._elements = 0
         self._made: set[StorageWeakRef] = set()
         self._outside: dict[StorageWeakRef, dict[Any, int]] = {}
@@ -130,7 +131,9 @@ class _Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """The fake of a parameter: the same at each use, so that its views are known as its own."""
         if self._fake is None or isinstance(tensor, FakeTensor):
             return tensor
-        return self._fake.from_tensor(tensor)
+        if tensor not in self._fakes:
+            self._fakes[tensor] = self._fake.from_tensor(tensor)
+        return self._fakes[tensor]
 
     def restore_gradients(self) -> None:
         """Take gradients without data off the parameters that a backward pass has left them on."""

@@ -114,7 +114,8 @@ def _count(scheduler: Any, nests: list[list[Any]], counts: Emitted) -> None:
 
 def _nest_bytes(nodes: list[Any]) -> int:
     """What one loop nest reads from outside it, and what it stores."""
-    gone = torch._inductor.virtualized.V.graph.removed_buffers
+    graph = torch._inductor.virtualized.V.graph
+    gone = graph.removed_buffers | graph.inplaced_to_remove
     read: dict[str, int] = {}
     stored: dict[str, int] = {}
     for node in nodes:
@@ -182,25 +183,25 @@ class Before:
         metrics = _grown(_metrics(), self.metrics)
         codes = _codes(self.modules)
         made = emitted().minus(self.loops)
-        call_outs, functions = made.call_outs, sum(len(_CPP.findall(code)) for code in codes)
-        loops = made.loops
+        loops, call_outs = made.loops, made.call_outs
         if not made.graphs and codes:  # from the cache: the code is all there is
             loops = sum(map(loop_nests, codes))
             call_outs = sum(len(_CALL_OUT.findall(_body(code))) for code in codes)
+        functions = sum(len(_CPP.findall(code)) for code in codes)
+        told = (
+            f"{loops} loops in {functions} C++ functions, {call_outs} call-outs; "
+            f"{metrics['ir_nodes_pre_fusion']} nodes before fusion, "
+            f"{max(made.graphs, len(codes))} graphs"
+        )
         return Program(
             operators=traffic.operators if traffic else None,
-            kernels=loops + call_outs if codes else 0,
+            kernels=loops + call_outs,
             bytes_before=traffic.bytes_before if traffic else None,
             bytes_after=None if made.untold else metrics["num_bytes_accessed"] or None,
             flops=traffic.flops if traffic else None,
             digest=digest(codes) if codes else "",
             cache="hit" if cache["hit"] else "miss" if cache["miss"] else "none",
-            detail=(
-                f"{loops} loops in {functions} C++ functions, {call_outs} call-outs; "
-                f"{metrics['ir_nodes_pre_fusion']} nodes before fusion, {len(codes)} graphs"
-                if codes
-                else NOTHING
-            ),
+            detail=told if made.graphs or codes else NOTHING,
         )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch.export import Dim
 
 from breakeven.errors import Unsupported
 from breakeven.lab.compilers.flat import Answer
-from breakeven.lab.compilers.sessions import Request, quiet
+from breakeven.lab.compilers.sessions import Limits, Request, Shapes, quiet
 from breakeven.lab.records import Phase
 
 _PROTOBUF_LIMIT = 1_900_000_000  # bytes; a protobuf message ends at 2 GiB
@@ -23,14 +24,16 @@ _PROTOBUF_LIMIT = 1_900_000_000  # bytes; a protobuf message ends at 2 GiB
 class OnnxModel:
     """A model as ONNX Runtime reads it: serialized, or a path where it is too large for that.
 
-    `names[i]` is the graph's name for tensor i of the call; `answer` is None for a model that came
-    as a file.
+    `names[i]` is the graph's name for tensor i of the call. `names`, `shapes` and `answer` are None
+    for a model that came as a file.
     """
 
     model: bytes | str
-    names: list[str]
-    answer: Answer | None
-    phases: list[Phase]
+    names: list[str] | None = None
+    shapes: Shapes | None = None
+    limits: Limits = field(default_factory=dict)
+    answer: Answer | None = None
+    phases: list[Phase] = field(default_factory=list)
     folder: tempfile.TemporaryDirectory[str] | None = None
 
 
@@ -43,12 +46,12 @@ def export(request: Request) -> OnnxModel:
     """
     start = time.perf_counter()
     flat = request.flat()
-    shapes = None
+    dims = None
     if request.dynamic:
-        shapes = (tuple(dict.fromkeys(named, Dim.AUTO) for named in request.axes),)
+        dims = (tuple(dict.fromkeys(named, Dim.AUTO) for named in request.axes),)
     with quiet():
         program = torch.onnx.export(
-            flat, tuple(flat.tensors), dynamo=True, dynamic_shapes=shapes, verbose=False
+            flat, tuple(flat.tensors), dynamo=True, dynamic_shapes=dims, verbose=False
         )
     if program is None or program.exported_program is None or flat.answer is None:
         raise RuntimeError("torch.onnx.export returned no program")
@@ -62,7 +65,33 @@ def export(request: Request) -> OnnxModel:
     names = [str(value.name) for value in program.model.graph.inputs]
     if len(names) != len(flat.tensors):
         raise RuntimeError(f"{len(flat.tensors)} tensors became {len(names)} inputs of the graph")
-    return OnnxModel(model, names, flat.answer, phases, folder)
+    shapes, limits = input_shapes(program.exported_program)
+    return OnnxModel(model, names, shapes, limits, flat.answer, phases, folder)
+
+
+def input_shapes(program: torch.export.ExportedProgram) -> tuple[Shapes, Limits]:
+    """The lengths that an export fixed, names for those that vary, and the limits of these.
+
+    The graph's own inputs do not tell: a length that the export pinned late is still symbolic there
+    and has a range of one value.
+    """
+    users = set(program.graph_signature.user_inputs)
+    nodes = [node for node in program.graph.find_nodes(op="placeholder") if node.name in users]
+    ranges = {str(symbol): limit for symbol, limit in program.range_constraints.items()}
+    shapes: Shapes = []
+    limits: Limits = {}
+    for node in nodes:
+        lengths = [str(length) for length in node.meta["val"].shape]
+        for name in set(lengths) & set(ranges):
+            limits[name] = _bound(ranges[name].lower, 0), _bound(ranges[name].upper, sys.maxsize)
+        pinned = {name: low for name, (low, high) in limits.items() if low == high}
+        shapes.append(tuple(int(n) if n.isdigit() else pinned.get(n, n) for n in lengths))
+    return shapes, limits
+
+
+def _bound(value: Any, otherwise: int) -> int:
+    text = str(value)
+    return int(text) if text.isdigit() else otherwise  # an infinity of sympy's
 
 
 def refuse_mutation(program: torch.export.ExportedProgram, request: Request) -> None:

@@ -173,19 +173,20 @@ class OrtSession(Session):
     def __init__(self, request: Request) -> None:
         self._request = request
         file = request.subject.onnx
-        exported = OnnxModel(str(file), [], None, []) if file else export(request)
+        exported = OnnxModel(str(file)) if file else export(request)
         self.phases: list[Phase] = exported.phases
         self._session = _create(exported, _options(request))
         inputs = {value.name: value for value in self._session.get_inputs()}
         outputs = self._session.get_outputs()
-        if file:
-            exported.names = file_names(request, list(inputs))
-        self._names = exported.names
+        self._names = exported.names or file_names(request, list(inputs))
         self._outputs = [value.name for value in outputs]
         dtypes = [_dtype(value.type) for value in outputs]
         self.answer: Answer = exported.answer or file_answer(dtypes)
         given = request.inputs.tensors()
-        self.shapes = [_shape(index, inputs[name]) for index, name in enumerate(self._names)]
+        self.limits = exported.limits
+        self.shapes = exported.shapes or [
+            _shape(index, inputs[name]) for index, name in enumerate(self._names)
+        ]
         used = [tensor.dtype for tensor in given]
         self._plain = not any(dtype in _NOT_IN_NUMPY for dtype in [*used, *dtypes])
         self._source: _Source | None = _Source(exported, self._feed(given), self._plain)

@@ -17,7 +17,12 @@ from breakeven.errors import Unsupported
 from breakeven.lab.compilers import openvino_program
 from breakeven.lab.compilers.compiler import Availability, Technique
 from breakeven.lab.compilers.flat import Answer, FlatModel
-from breakeven.lab.compilers.onnx_export import file_answer, file_names, refuse_mutation
+from breakeven.lab.compilers.onnx_export import (
+    file_answer,
+    file_names,
+    input_shapes,
+    refuse_mutation,
+)
 from breakeven.lab.compilers.sessions import Request, Session, SessionCompiler, quiet
 from breakeven.lab.records import Phase, Program
 
@@ -149,22 +154,23 @@ class OpenVinoSession(Session):
         openvino = import_openvino()
         self._wrap = _wrapper(openvino)
         converted = _read(openvino, request) if request.subject.onnx else _convert(request)
-        model = converted.model
-        compiled = openvino.Core().compile_model(model, "CPU", config)
-        self._compiled, self._request = compiled, compiled.create_infer_request()
+        self._converted, self._config = converted, config
         self._tensors = converted.tensors
+        self._open()
         # an input that is also an answer shares its memory with it, whatever was bound before
-        self._shares = not openvino_program.passes_through(compiled.get_runtime_model())
-        self._outputs = [_output(port) for port in compiled.outputs]
+        self._shares = not openvino_program.passes_through(self._compiled.get_runtime_model())
+        self._outputs = [_output(port) for port in self._compiled.outputs]
         self.phases: list[Phase] = converted.phases
         self.answer: Answer = converted.answer or file_answer([dtype for dtype, _ in self._outputs])
-        self.shapes = _shapes(request, converted)
-        self._converted: Converted | None = converted
+        self.shapes, self.limits = _shapes(request, converted), {}
         self._sizes = [list(tensor.shape) for tensor in request.inputs.tensors()]
-        # a fused kernel does not tell the precision that it computes in
-        precision = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
-        self._settings = [precision, *(name for name in request.off if name in _UNSEEN)]
-        self._program = Program()
+        self._off = request.off
+        self._program: Program | None = None
+
+    def _open(self) -> None:
+        core = import_openvino().Core()
+        self._compiled = core.compile_model(self._converted.model, "CPU", self._config)
+        self._request = self._compiled.create_infer_request()
 
     def run(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """Inputs are shared and answers go to fresh tensors; copied where that is not possible."""
@@ -185,7 +191,11 @@ class OpenVinoSession(Session):
             if answer is not None:
                 request.set_output_tensor(port, self._wrap(answer))
         request.start_async()
-        request.wait()
+        try:
+            request.wait()
+        except RuntimeError:
+            self._open()  # a graph that failed at one size fails at the sizes before it, too
+            raise
         return [
             self._copied(port, outputs[port][0]) if answer is None else answer
             for port, answer in enumerate(fresh)
@@ -199,16 +209,16 @@ class OpenVinoSession(Session):
 
     def program(self) -> Program:
         """Counts, bytes and digest of the converted model and of the plugin's execution graph."""
-        if self._converted is not None:
-            sizes = [self._sizes[index] for index in self._tensors]
+        if self._program is None:
+            # a fused kernel does not tell the precision that it computes in
+            precision = self._compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
             self._program = openvino_program.describe(
                 self._converted.model,
-                sizes,
+                [self._sizes[index] for index in self._tensors],
                 self._compiled.get_runtime_model(),
-                self._settings,
+                [precision, *(name for name in self._off if name in _UNSEEN)],
                 self._converted.detail,
             )
-            self._converted = None
         return self._program
 
 
@@ -250,12 +260,18 @@ def _convert(request: Request) -> Converted:
             raise
         except Exception as error:
             raise error from refusal
-        lines = [line for line in str(refusal).splitlines() if line.strip()]
-        detail = f"exported by torch.export, the trace was refused: {lines[0] if lines else ''}"
+        detail = f"exported by torch.export, the trace was refused: {_told(refusal)}"
     phases.append(Phase("convert_model", "frontend", time.perf_counter() - start))
     if flat.answer is None:
         raise RuntimeError("convert_model did not run the model")
     return Converted(model, flat.answer, list(range(len(flat.tensors))), phases, detail)
+
+
+def _told(refusal: Exception) -> str:
+    """The line of a conversion error that says most."""
+    lines = [line.strip(" -") for line in str(refusal).splitlines() if line.strip(" -")]
+    named = [line for line in lines if line.startswith("No conversion rule")]
+    return (named or lines or [type(refusal).__name__])[0]
 
 
 def _traced(flat: FlatModel, request: Request) -> Any:
@@ -275,14 +291,9 @@ def _exported(flat: FlatModel, request: Request) -> Any:
         )
         refuse_mutation(program, request)
         model = openvino.convert_model(program)
-    users = set(program.graph_signature.user_inputs)
-    held = [
-        node.meta["val"]
-        for node in program.graph.find_nodes(op="placeholder")
-        if node.name in users
-    ]
     # an axis that export pinned must not be taken for one that varies
-    _pin(model, [[n if isinstance(n, int) else -1 for n in value.shape] for value in held])
+    shapes, _ = input_shapes(program)
+    _pin(model, [[n if isinstance(n, int) else -1 for n in shape] for shape in shapes])
     return model
 
 

@@ -146,10 +146,9 @@ def _offered() -> dict[str, str]:
 
 
 def _unknown(name: str) -> UsageError:
-    near = difflib.get_close_matches(name, names(), n=3, cutoff=0.4)
-    meant = f"Did you mean {' or '.join(near)}" if near else "Choose one of them"
+    near = difflib.get_close_matches(name.lower(), names(), n=3, cutoff=0.4)
     return UsageError(
         f"A compiler is one of {', '.join(names())}, or path/to/file.py:ClassName",
         f"{name!r} was asked for",
-        meant + "? `breakeven list compilers` tells which are here" if near else meant,
+        f"Did you mean {' or '.join(near)}?" if near else "Choose one of them",
     )

@@ -24,6 +24,8 @@ from breakeven.lab.records import Phase, Policy, Program
 from breakeven.lab.subjects.subject import Inputs, Subject
 
 Axes = list[dict[int, str]]
+Shapes = list[tuple[int | str, ...]]
+Limits = dict[str, tuple[int, int]]
 
 
 @dataclass
@@ -54,10 +56,11 @@ class Session(abc.ABC):
     """One compiled graph.
 
     `shapes` has an entry for each tensor of the call: lengths that are fixed, names of those that
-    vary. `phases` are those of its making.
+    vary, of which `limits` may give the least and the largest. `phases` are those of its making.
     """
 
-    shapes: list[tuple[int | str, ...]]
+    shapes: Shapes
+    limits: Limits
     answer: Answer
     phases: list[Phase]
 
@@ -83,15 +86,30 @@ class Session(abc.ABC):
                 expected = named.setdefault(length, found) if isinstance(length, str) else length
                 if expected != found:
                     return False
-        return True
+        return all(low <= named.get(name, low) <= high for name, (low, high) in self.limits.items())
 
 
 @dataclass
-class _Known:
-    session: Session
+class _Call:
+    """A call taken apart."""
+
+    key: Hashable
     structure: Hashable
-    constants: tuple[Any, ...]
-    dtypes: list[torch.dtype]
+    leaves: list[Any]
+    inputs: Inputs
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        return [leaf for leaf in self.leaves if isinstance(leaf, torch.Tensor)]
+
+    @property
+    def kind(self) -> Hashable:
+        """What no session can vary in: structure, constants, dtypes."""
+        leaves = self.leaves
+        kinds = [
+            leaf.dtype if isinstance(leaf, torch.Tensor) else constant(leaf) for leaf in leaves
+        ]
+        return self.structure, tuple(kinds)
 
 
 class Sessions(Compiled):
@@ -100,7 +118,8 @@ class Sessions(Compiled):
     Args:
         subject: what is compiled.
         example: the call to compile for now.
-        policy: "static" makes sessions for one size each, any other one for all sizes.
+        policy: "static" makes sessions for one size each, any other one for all sizes, and where
+            that one fails at a size, one more for this size.
         off: techniques switched off.
         make: makes a session.
     """
@@ -117,12 +136,14 @@ class Sessions(Compiled):
         self._subject, self._policy, self._off, self._make = subject, policy, off, make
         self._names = tuple(example.kwargs)
         self._by_key: dict[Hashable, Session] = {}
-        self._known: list[_Known] = []
+        self._known: list[tuple[Hashable, Session]] = []
+        self._pinned: set[Session] = set()
+        self._failed: set[Session] = set()
         self._compiles = 0
-        self._why: tuple[list[torch.Size], bool] = ([], False)
+        self._why: tuple[str, list[torch.Size]] = ("", [])
         self._phases: list[Phase] = []
         structure, leaves = flatten(example.args, example.kwargs)
-        self._meet(key(structure, leaves), structure, leaves, example)
+        self._meet(_Call(key(structure, leaves), structure, leaves, example))
 
     def compiles(self) -> int:
         """Sessions made so far."""
@@ -134,27 +155,27 @@ class Sessions(Compiled):
 
     def program(self) -> Program:
         """The program of the first session."""
-        return self._known[0].session.program() if self._known else Program()
+        return self._known[0][1].program() if self._known else Program()
 
     def reason(self) -> str:
-        """Which size or kind of input had no session."""
-        shapes, new_kind = self._why
+        """Why the latest session was made; empty for the first."""
         if self._compiles < 2:
             return ""
-        if new_kind:
-            return f"{self._policy}: no session for these types or constants yet"
+        why, shapes = self._why
         sizes: dict[str, int] = {}
         for shape, axes in zip(shapes, self._subject.axes(), strict=False):
             for axis, name in axes.items():
                 sizes.setdefault(name, shape[axis])
         told = [f"{name}={length}" for name, length in sizes.items()]
         lengths = [str(list(shape)) for shape in shapes]
-        return f"{self._policy}: no session for {', '.join(told or lengths)} yet"
+        return f"{self._policy}: {why.format(', '.join(told or lengths))}"
 
     def forget(self) -> None:
         """Drop every session; the next call compiles."""
         self._by_key.clear()
         self._known.clear()
+        self._pinned.clear()
+        self._failed.clear()
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         names = self._names
@@ -167,39 +188,55 @@ class Sessions(Compiled):
         except TypeError:
             raise unhashable(leaves) from None
         if session is None:
-            session = self._meet(name, structure, leaves, Inputs(args, kwargs))
+            return self._first(_Call(name, structure, leaves, Inputs(args, kwargs)))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         return session.answer.build(session.run(tensors))
 
-    def _meet(
-        self, name: Hashable, structure: Hashable, leaves: list[Any], inputs: Inputs
-    ) -> Session:
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        constants = tuple(constant(leaf) for leaf in leaves if not isinstance(leaf, torch.Tensor))
-        dtypes = [tensor.dtype for tensor in tensors]
-        alike = [
-            known.session
-            for known in self._known
-            if (known.structure, known.constants, known.dtypes) == (structure, constants, dtypes)
-        ]
-        session = next((candidate for candidate in alike if candidate.fits(tensors)), None)
+    def _first(self, call: _Call) -> Any:
+        """Answer a call of a kind or size not met before."""
+        session = self._meet(call)
+        try:
+            answer = session.answer.build(session.run(call.tensors))
+        except Exception:
+            if session in self._pinned:
+                raise
+            self._failed.add(session)
+            session = self._add(call, "the session for all sizes fails at {}", pinned=True)
+            answer = session.answer.build(session.run(call.tensors))
+        self._by_key[call.key] = session
+        return answer
+
+    def _meet(self, call: _Call) -> Session:
+        """The session for a call, made where there is none."""
+        alike = [session for kind, session in self._known if kind == call.kind]
+        fitting = [session for session in alike if session.fits(call.tensors)]
+        session = next((session for session in fitting if session not in self._failed), None)
         if session is None:
-            session = self._make(self._request(inputs, tensors))
-            self._known.append(_Known(session, structure, constants, dtypes))
-            self._compiles += 1
-            self._phases = session.phases
-            self._why = ([tensor.shape for tensor in tensors], not alike)
-        self._by_key[name] = session
+            why = f"no session for {'{}' if alike else 'these types or constants'} yet"
+            pinned = self._policy == "static" or bool(fitting)
+            session = self._add(call, why, pinned=pinned)
+            if not session.fits(call.tensors):  # made from a wider call, whose lengths it pinned
+                session = self._add(call, why, pinned=True)
         return session
 
-    def _request(self, inputs: Inputs, tensors: list[torch.Tensor]) -> Request:
-        fixed: Axes = [{} for _ in tensors]
-        if self._policy == "static" or not self._subject.dims:
-            return Request(self._subject, inputs, inputs, fixed, self._off)
-        axes = self._subject.axes()
-        if len(axes) != len(tensors):
-            return Request(self._subject, inputs, inputs, fixed, self._off)
-        shown = widened(self._subject, inputs, axes)
+    def _add(self, call: _Call, why: str, *, pinned: bool) -> Session:
+        session = self._make(self._request(call, pinned))
+        self._known.append((call.kind, session))
+        if pinned:
+            self._pinned.add(session)
+        self._compiles += 1
+        self._phases = session.phases
+        self._why = why, [tensor.shape for tensor in call.tensors]
+        return session
+
+    def _request(self, call: _Call, pinned: bool) -> Request:
+        inputs = shown = call.inputs
+        none: Axes = [{} for _ in call.tensors]
+        axes = self._subject.axes() if self._subject.dims and not pinned else none
+        if len(axes) != len(none):
+            axes = none
+        if any(axes):
+            shown = widened(self._subject, inputs, axes)
         return Request(self._subject, inputs, shown, axes, self._off)
 
 

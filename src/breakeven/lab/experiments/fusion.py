@@ -227,7 +227,7 @@ def _compile_peak(processes: list[Process]) -> int | None:
 
 
 def _notes(processes: list[Process]) -> list[str]:
-    names = ("leak", "denormals", "allocator", "program")
+    names = ("leak", "nan", "denormals", "allocator", "program")
     return list(dict.fromkeys(t for p in processes for n in names if (t := p.note(n))))
 
 

@@ -81,7 +81,7 @@ def _place(error: BaseException, home: Path | None) -> str:
         frame
         for frame in frames
         if Path(frame.filename).resolve().is_relative_to(folder)
-        and "site-packages" not in Path(frame.filename).relative_to(folder.anchor).parts
+        and "site-packages" not in Path(frame.filename).parts
     ]
     exact = [frame for frame in inside if Path(frame.filename).resolve() == home.resolve()]
     for frame in reversed(exact or inside):
