@@ -67,17 +67,19 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a residual, whose operators can be run in more than one order."""
+    """Attention and an MLP, whose operators can be run in more than one order."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.norm, self.qkv, self.out = nn.LayerNorm(64), nn.Linear(64, 192), nn.Linear(64, 64)
+        self.qkv, self.out, self.norm = nn.Linear(64, 192), nn.Linear(64, 64), nn.LayerNorm(64)
+        self.wide, self.narrow, self.last = nn.Linear(64, 256), nn.Linear(256, 64), nn.LayerNorm(64)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = x.view(4, 64, 64)
         heads = self.qkv(self.norm(x)).view(4, 64, 3, 4, 16).permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(*heads.unbind(0))
-        return x + self.out(mixed.transpose(1, 2).reshape(4, 64, 64))
+        x = x + self.out(mixed.transpose(1, 2).reshape(4, 64, 64))
+        return x + self.narrow(functional.gelu(self.wide(self.last(x))))
 
 
 MODELS: dict[str, Callable[[], Callable[..., Any]]] = {
@@ -202,7 +204,7 @@ def test_known_kernels_and_bytes(compiler: Compiler) -> None:
     assert (apart.kernels, apart.bytes_after) == (3, 6 * X)
     rows = compiled(compiler, "softmax").program()
     assert (rows.operators, rows.kernels) == (1, 1)
-    assert rows.bytes_after == 2 * X
+    assert 2 * X <= (rows.bytes_after or 0) <= 2 * X + 2 * 64 * 4  # a maximum and a sum a row
 
 
 @pytest.mark.parametrize("compiler", ["inductor-freezing"], indirect=True)
@@ -235,7 +237,6 @@ SWITCHES = [
     ("inductor", "simd", "chain"),
     ("inductor", "parallel-loops", "chain"),
     ("inductor-freezing", "freezing", "mlp"),
-    ("inductor-freezing-max-autotune", "autotuning", "mlp"),
     ("torchscript", "freezing", "mlp"),
     ("torchscript", "onednn", "convolutions"),
     ("torchscript", "profiling", "mlp"),
@@ -244,6 +245,7 @@ SWITCHES = [
 
 def test_every_technique_is_tried() -> None:
     tried = {(compiler, technique) for compiler, technique, _ in SWITCHES}
+    tried.add(("inductor-freezing-max-autotune", "autotuning"))
     for name in ("inductor", "torchscript"):
         own = {technique.name for technique in registry.get(name).techniques} - {"fuser"}
         assert own <= {technique for compiler, technique in tried if compiler == name}
@@ -252,7 +254,6 @@ def test_every_technique_is_tried() -> None:
         assert {technique.name for technique in registry.get(name).techniques} <= names
 
 
-@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # of Inductor's autotuning
 @pytest.mark.parametrize(
     ("compiler", "technique", "name"),
     SWITCHES,
@@ -263,10 +264,18 @@ def test_every_switch_takes(compiler: Compiler, technique: str, name: str) -> No
     whole = compiled(compiler, name).program()
     without = compiled(compiler, name, off=(technique,)).program()
     assert whole.digest and without.digest
-    if technique == "autotuning" and whole.digest == without.digest:
-        pytest.skip("the library's products won the timing")
     assert whole.digest != without.digest
     assert compiled(compiler, name, off=(technique,)).program().digest == without.digest
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # of Inductor's autotuning
+@pytest.mark.parametrize("compiler", ["inductor-freezing-max-autotune"], indirect=True)
+def test_products_are_timed_and_with_autotuning_off_they_are_not(compiler: Compiler) -> None:
+    """Which product wins the timing may differ, so the program may be the same."""
+    names = {phase.name for phase in compiled(compiler, "mlp").phases()}
+    off = {phase.name for phase in compiled(compiler, "mlp", off=("autotuning",)).phases()}
+    assert "autotuning" in names
+    assert "autotuning" not in off
 
 
 @pytest.mark.parametrize("compiler", ["inductor", "torchscript"], indirect=True)
@@ -299,6 +308,39 @@ def test_what_is_not_taken_is_refused_in_three_sentences(compiler: Compiler) -> 
     if not compiler.takes_training:
         with pytest.raises(Unsupported):
             compiler.compile(training, example, "automatic", ())
+
+
+def broken_in_two(x: torch.Tensor) -> torch.Tensor:
+    y = x.exp()
+    torch._dynamo.graph_break()
+    return y + 1
+
+
+@torch.compiler.disable
+def untouched(x: torch.Tensor) -> torch.Tensor:
+    return x.exp()
+
+
+def hidden(x: torch.Tensor) -> torch.Tensor:
+    return untouched(x)
+
+
+@pytest.mark.parametrize("compiler", ["inductor"], indirect=True)
+def test_every_part_of_a_broken_graph_is_told_and_what_was_not_captured_too(
+    compiler: Compiler,
+) -> None:
+    what = Subject("b", broken_in_two, lambda size, seed: Inputs((torch.ones(64, 256),)))
+    made = compiler.compile(what, what.inputs({}, 0), "dynamic", ())
+    made.call(torch.ones(64, 256))
+    program = made.program()
+    assert (program.operators, program.kernels) == (2, 2)
+    assert program.bytes_after == program.bytes_before == 4 * X
+    assert "2 graphs" in program.detail
+    compiler.reset()
+    made = compiler.compile(Subject("h", hidden, what.make), what.inputs({}, 0), "static", ())
+    made.call(torch.ones(64, 256))
+    assert "captured nothing" in made.program().detail
+    assert made.program().kernels == 0
 
 
 class Counter(nn.Module):
@@ -395,8 +437,8 @@ def test_folders_may_be_linked_to_another_place(tmp_path: Path) -> None:
 
 
 def test_generated_code_is_told_apart_by_what_it_does() -> None:
-    one = "# AOT ID: ['0_inference']\nx = '/tmp/torchinductor_me/ab/c.h'\nloop"
-    two = "# AOT ID: ['7_inference']\nx = '/home/b/torchinductor_you/ab/c.h'\nloop"
+    one = "# AOT ID: ['0_inference']\nw = 1  # 7f79e19b8280\nx = '/tmp/torchinductor_me/a'\nloop"
+    two = "# AOT ID: ['7_inference']\nw = 1  # 7f6a183925d0\nx = '/home/torchinductor_you/a'\nloop"
     assert digest([one]) == digest([two]) != digest([two + "s"])
     body = "for(a){ for(b){} for(c){} } #pragma\n{ for(d) { } }"
     assert loop_nests(f"k = async_compile.cpp_pybinding(['f'], r'''{body}''')") == 2

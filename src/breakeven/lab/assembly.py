@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from breakeven.lab.describe import Facts
 from breakeven.lab.experiments import fusion, overhead, shapes
 from breakeven.lab.experiments.evidence import Evidence
 from breakeven.lab.experiments.plan import ONCE, reference_size
-from breakeven.lab.records import SCHEMA, Cell, Header, Outcome
+from breakeven.lab.records import SCHEMA, Cell, Header, Outcome, short
 from breakeven.lab.results import OutcomeRow, Results, SubjectResults
 from breakeven.lab.roofline import Ceilings
 from breakeven.lab.statistics import Verdict, band_p_value, control_false_discovery
@@ -128,17 +129,37 @@ def _not_run(
         for c in cells
         if c.outcome.outcome != "ok" and c.cell.policy == "automatic" and not c.cell.off
     }
+    left: dict[tuple[str, str], Counter[str]] = {}
+    for cell in planned:
+        if cell.key in finished or (cell.subject, cell.compiler, cell.threads) in failed:
+            continue
+        left.setdefault((cell.subject, cell.compiler), Counter())[_purpose(cell)] += 1
     return [
         OutcomeRow(
-            cell=f"{label(cell)} · {'+'.join(cell.work) or 'cold start'} · {cell.repetition}",
-            compiler=cell.compiler,
+            cell=f"{short(subject)}: "
+            + ", ".join(f"{name} ({n})" if n > 1 else name for name, n in purposes.items()),
+            compiler=compiler,
             outcome="not run",
             detail="the budget ended before it",
             command=_longer(header.command),
         )
-        for cell in planned
-        if cell.key not in finished and (cell.subject, cell.compiler, cell.threads) not in failed
+        for (subject, compiler), purposes in left.items()
     ]
+
+
+def _purpose(cell: Cell) -> str:
+    """What a cell would have told, in a few words."""
+    if cell.off:
+        return "ablation"
+    if cell.order:
+        return "shuffled trace"
+    if "replay" in cell.work:
+        return "replay"
+    if cell.policy != "automatic":
+        return f"policy {cell.policy}"
+    if not cell.work:
+        return f"{cell.state} start"
+    return "repeat" if cell.repetition else "first process"
 
 
 def _longer(command: list[str]) -> str:

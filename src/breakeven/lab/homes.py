@@ -15,6 +15,7 @@ from pathlib import Path
 
 from breakeven import knobs
 from breakeven.errors import StoreError
+from breakeven.lab.compilers import registry
 from breakeven.lab.records import Cell
 
 WARM_SECONDS = 300
@@ -37,7 +38,7 @@ class Homes:
                 return self.filled(cell)
             home = self._fresh(cell)
             if cell.state == "toolchain-warm":
-                template = self.toolchain(cell.compiler, cell.threads)
+                template = self.toolchain(cell)
                 shutil.copytree(template, home, dirs_exist_ok=True, copy_function=_link)
             return home
         except OSError as error:
@@ -65,19 +66,23 @@ class Homes:
         else:
             shutil.rmtree(home, ignore_errors=True)
 
-    def toolchain(self, compiler: str, threads: int) -> Path:
-        """The template of a compiler, made on first use by compiling an unrelated function."""
-        template = self._root / f"toolchain-{_name(compiler)}"
+    def toolchain(self, cell: Cell) -> Path:
+        """The template of a cell's compiler, made on first use by compiling an unrelated function.
+
+        Techniques that need a toolchain of their own have a template of their own. A warm-up that
+        fails leaves an empty template: the cell then pays for the toolchain, as its phases show.
+        """
+        off = sorted(set(cell.off) & registry.get(cell.compiler).own_toolchain)
+        name = _name("-".join([cell.compiler, *off]))
+        template = self._root / f"toolchain-{name}"
         if template.is_dir():
             return template
-        building = self._root / f"building-{_name(compiler)}"
+        building = self._root / f"building-{name}"
         shutil.rmtree(building, ignore_errors=True)
         (building / "tmp").mkdir(parents=True)
-        environment = knobs.worker_environment(str(building), threads, {})
-        command = [sys.executable, "-P", "-m", "breakeven.lab.warmup", compiler]
         subprocess.run(
-            command,
-            env=environment,
+            [sys.executable, "-P", "-m", "breakeven.lab.warmup", cell.compiler, *off],
+            env=knobs.worker_environment(str(building), cell.threads, {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Makes a compiler's own headers and probes: `python -m breakeven.lab.warmup COMPILER`."""
+"""Makes a compiler's own headers and probes: `python -m breakeven.lab.warmup COMPILER [OFF...]`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def main() -> None:
     """Entry of the process."""
     compiler = registry.get(sys.argv[1])
     compiler.prepare()
-    compiler.warm_toolchain()
+    compiler.warm_toolchain(tuple(sys.argv[2:]))
 
 
 if __name__ == "__main__":

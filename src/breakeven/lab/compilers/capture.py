@@ -113,25 +113,27 @@ class _Captured(DynamoCompiled):
         self._subject, self._example, self._graphs = subject, example, graphs
 
     def program(self) -> Program:
-        """The captured graphs; kernels are those that the operators bring themselves."""
+        """The captured graphs; every operator brings its own kernel, as in eager."""
         graphs = list(self._graphs)
         traffic = captured(self._subject, self._example)
-        operators = sum(map(count_operators, graphs))
+        nodes = sum(map(count_nodes, graphs))
+        operators = traffic.operators if traffic else nodes
         text = "\n".join(graph.code for graph in graphs)
         return Program(
             operators=operators,
+            kernels=operators,
             bytes_before=traffic.bytes_before if traffic else None,
             bytes_after=traffic.bytes_before if traffic else None,
             flops=traffic.flops if traffic else None,
             digest=hashlib.sha256(text.encode()).hexdigest()[:16],
-            detail=f"{len(graphs)} graphs of {operators} operators" if graphs else NOTHING,
+            detail=f"{len(graphs)} graphs of {nodes} nodes" if graphs else NOTHING,
         )
 
 
 NOTHING = "Dynamo captured nothing: the model runs in eager"
 
 
-def count_operators(graph: torch.fx.GraphModule) -> int:
+def count_nodes(graph: torch.fx.GraphModule) -> int:
     """Calls in a graph, without those that only take a tuple apart."""
     return sum(
         node.op in ("call_function", "call_method", "call_module")

@@ -1,10 +1,10 @@
-"""What a model's operators read, write and compute, one by one, from shapes alone.
+"""What a model's operators read, write and compute, one by one.
 
-The model runs once on fake tensors, which have shapes and no data, below autograd and every
-composite: what is seen are the operators that eager PyTorch would launch. Bytes of an operator are
-those of its distinct input elements (an expanded axis counts once) and of its outputs; views,
-allocations and questions of shape are free. What an operator does inside (workspaces, a second
-pass over its input, cache misses) is not seen: these are the bytes that must move.
+The model runs once under a mode that sees every operator below autograd and composites: those that
+eager PyTorch launches. Bytes of an operator are those of its distinct input elements (an expanded
+axis counts once) and of its outputs; views, allocations and questions of shape are free. What an
+operator does inside (workspaces, a second pass over its input, cache misses) is not seen: these are
+the bytes that must move.
 """
 
 from __future__ import annotations
@@ -44,17 +44,19 @@ class Traffic:
 
 
 def captured(subject: Subject, example: Inputs) -> Traffic | None:
-    """The traffic of one call of `subject` on `example`; None where shapes do not decide it.
+    """The traffic of one call of `subject` on `example`; None where it cannot be followed.
 
-    Parameters and inputs keep their values. Where fake tensors cannot answer (a size that depends
-    on data), a subject without state runs once on real ones.
+    The model runs once on its real tensors, on one thread, so that what it decides from values is
+    decided; a subject that changes state runs on shapes alone, and its tensors keep their values.
     """
-    for fake in (True, False):
-        if not fake and subject.mutates:
-            return None
-        with contextlib.suppress(Exception):
-            return traffic(subject.model, example, fake=fake)
-    return None
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return traffic(subject.model, example, fake=subject.mutates)
+    except Exception:
+        return None
+    finally:
+        torch.set_num_threads(threads)
 
 
 def traffic(model: Callable[..., Any], example: Inputs, *, fake: bool = True) -> Traffic:

@@ -33,8 +33,9 @@ from breakeven.lab.compilers.dynamo_events import report_as
 from breakeven.lab.compilers.graph_traffic import Traffic
 from breakeven.lab.records import Program
 
-_FRESH = re.compile(r"^# AOT ID: .*$|/\S*/torchinductor_\w+/|\b0x[0-9a-f]{6,}\b", re.MULTILINE)
-"""What differs in generated code between two processes that compile the same."""
+_FRESH = re.compile(r"# .*$|/\S*/torchinductor_\w+/", re.MULTILINE)
+"""What differs between two processes that compile the same: running numbers and addresses, which
+Inductor writes into comments, and its folder."""
 
 _CALL_OUT = re.compile(r"\b(?:extern_kernels\.\w+|torch\.ops\.[\w.]+|aten\.[\w.]+)\(")
 _CPP = re.compile(r"cpp_pybinding\(.*?r'''(.*?)'''", re.DOTALL)
