@@ -169,7 +169,7 @@ def test_file_with_its_own_inputs(tmp_path: Path) -> None:
     subject = load(spec)
     assert subject.dims == (Dim("batch", 2), Dim("length", 6, 1, 9))
     assert subject.inputs({"length": 9}, 0).kwargs["x"].shape == (2, 9)
-    assert subject.axes() == [{0: "batch", 1: "length"}]
+    assert subject.axes == [{0: "batch", 1: "length"}]
     assert load(spec, overrides={"length": "3"}).default_size == {"batch": 2, "length": 3}
     trace = tmp_path / "trace.txt"
     trace.write_text("# sizes\n3\nbatch=4 length=5\n")

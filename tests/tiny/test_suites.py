@@ -162,7 +162,7 @@ def test_a_call_leaves_inputs_alone_and_state_too_unless_it_says_so(suite, name)
 @every
 def test_every_dim_is_an_axis_of_some_input(suite, name):
     subject = small(suite, name)
-    named = {dim for axes in subject.axes() for dim in axes.values()}
+    named = {dim for axes in subject.axes for dim in axes.values()}
     free = {dim.name for dim in subject.dims}
     # height and width of a square attention matrix are one dim, so each dim shows
     assert named == free

@@ -81,6 +81,7 @@ class Bench:
     def __init__(self, job: Job, wire: Wire, compiler: Compiler, subject: Subject) -> None:
         self.job, self.wire, self.compiler, self.subject = job, wire, compiler, subject
         self.size: Size = {**subject.default_size, **job.cell.size}
+        _ = subject.axes  # found here, so that it does not fall into a compiler's time
         self.seeds = Seeds()
         self.order = random.Random(job.cell.key)
         self.references = References(subject, quiet=compiler.own_threads)

@@ -27,7 +27,7 @@ class Bucketed:
                 "Leave the policy out, or give the subject a `Padding`",
             )
         self._padding: Padding = subject.padding
-        self._axes = subject.axes()
+        self._axes = subject.axes
 
     def length(self, inputs: Inputs) -> int:
         """The size of the padded dimension in these inputs."""

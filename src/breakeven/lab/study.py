@@ -124,10 +124,10 @@ class _Study:
         self._environment = machine.environment()
         self._headers: list[Header] = []
         self._facts: dict[str, Facts] = {}
-        self._spent = 0.0
+        self._before = 0.0
+        self._start = time.perf_counter()
 
     def run(self, subjects: list[str], compilers: list[Compiler]) -> Finished:
-        start = time.perf_counter()
         self._availability = {one.name: one.available() for one in compilers}
         self._headers = self._store.headers()
         resume.check(self._folder, self._headers, self._environment)
@@ -137,7 +137,7 @@ class _Study:
         self._measure_ceilings()
         self._open_record(planned, facts)
         done = self._finished()
-        self._spent = sum(outcome.seconds for outcome in done.values())
+        self._before = sum(outcome.seconds for outcome in done.values())
         waiting = [one for one in planned if one.cell.key not in done]
         not_run = self._work(waiting, len(planned))
         self._homes.clear()
@@ -146,7 +146,7 @@ class _Study:
             facts=facts,
             planned=planned,
             not_run=not_run,
-            seconds=time.perf_counter() - start,
+            seconds=time.perf_counter() - self._start,
         )
         if not any(one.outcome == "ok" for one in self._store.finished().values()):
             raise NothingMeasured(
@@ -250,7 +250,6 @@ class _Study:
                 label(cell), total - len(waiting) + index, total, max(0.0, self._budget())
             )
             outcome = self._run_cell(one)
-            self._spent += outcome.seconds
             self._learn(one, outcome)
             self._progress.ended(outcome)
             if outcome.outcome != "ok" and one.priority is Priority.FIRST:
@@ -331,12 +330,12 @@ class _Study:
         return self._request.threads or [machine.usable_cores()]
 
     def _budget(self) -> float:
-        """Seconds left."""
+        """Seconds left: everything since the start counts, and all cells of earlier runs."""
         minutes = self._request.budget
         if minutes is None:
             each = QUICK_MINUTES if self._request.quick else FULL_MINUTES
             minutes = each * len(self._request.subjects)
-        return minutes * 60 - self._spent
+        return minutes * 60 - self._before - (time.perf_counter() - self._start)
 
     def _price(self, one: Planned) -> float:
         known = self._prices.get((one.cell.compiler, one.priority is Priority.FIRST))

@@ -163,7 +163,7 @@ class Sessions(Compiled):
             return ""
         why, shapes = self._why
         sizes: dict[str, int] = {}
-        for shape, axes in zip(shapes, self._subject.axes(), strict=False):
+        for shape, axes in zip(shapes, self._subject.axes, strict=False):
             for axis, name in axes.items():
                 sizes.setdefault(name, shape[axis])
         told = [f"{name}={length}" for name, length in sizes.items()]
@@ -232,7 +232,7 @@ class Sessions(Compiled):
     def _request(self, call: _Call, pinned: bool) -> Request:
         inputs = shown = call.inputs
         none: Axes = [{} for _ in call.tensors]
-        axes = self._subject.axes() if self._subject.dims and not pinned else none
+        axes = self._subject.axes if self._subject.dims and not pinned else none
         if len(axes) != len(none):
             axes = none
         if any(axes):

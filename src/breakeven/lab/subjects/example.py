@@ -61,7 +61,7 @@ def known(subject: Subject) -> Known:
     axes = strip.axes if isinstance(strip, Cut) else ()
     batch: tuple[int, ...] = ()
     with contextlib.suppress(BreakevenError):  # a user's make_inputs may refuse the size tried
-        batch = tuple(i for i, axis in enumerate(subject.axes()) if axis.get(0) == "batch")
+        batch = tuple(i for i, axis in enumerate(subject.axes) if axis.get(0) == "batch")
     return Known(tuple(dim.name for dim in subject.dims), batch, subject.mutates, axes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,6 +83,7 @@ class Subject:
         with torch.inference_mode(False), torch.no_grad():
             return self.make({**self.default_size, **size}, seed)
 
+    @functools.cached_property
     def axes(self) -> list[dict[int, str]]:
         """For each input tensor in pytree order, which axis is which dim: `[{0: "batch"}, ...]`.
 
