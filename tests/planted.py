@@ -58,6 +58,10 @@ class Identical(Planted):
     name = "identical"
 
 
+class AlsoIdentical(Planted):
+    name = "also-identical"
+
+
 class Twice(Planted):
     name, speedup = "twice", 2.0
 

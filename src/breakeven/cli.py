@@ -11,6 +11,10 @@ from breakeven import __version__
 from breakeven.errors import BreakevenError, UsageError
 
 INTERRUPTED = 130
+UNWRITABLE = (
+    "A study reads and writes files in its folder and in temporary folders. The system answered: "
+    "{}. Free some space or mend the permissions, and run the same command again to go on."
+)
 
 app = typer.Typer(
     name="breakeven",
@@ -147,6 +151,11 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.exit(0)
+    except OSError as error:
+        place = f" at {error.filename}" if error.filename else ""
+        problem = UNWRITABLE.format(f"{error.strerror or error}{place}")
+        typer.echo(problem, err=True)
+        sys.exit(3)
 
 
 def _split(text: str) -> list[str]:

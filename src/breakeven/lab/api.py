@@ -97,7 +97,7 @@ def study(
         out=out,
         command=["breakeven.study"],
     )
-    studies.run(asked, Silent())
+    studies.run(asked, Silent(), recommended)
     return Study(publish(folder), folder)
 
 
@@ -159,7 +159,7 @@ def run_in_terminal(request: Request, *, fresh: bool, as_json: bool) -> None:
     if fresh:
         resume.forget(folder)
     with Terminal(Console(stderr=True)) as progress:
-        studies.run(request, progress)
+        studies.run(request, progress, recommended)
     show(publish(folder), folder, as_json=as_json)
 
 
@@ -169,6 +169,13 @@ def report_in_terminal(folder: str, *, as_json: bool, csv: str) -> None:
     if csv:
         csv_tables.export(results, Path(csv))
     show(results, Path(folder), as_json=as_json)
+
+
+def recommended(folder: Path) -> str:
+    """The f32-level compiler with the smallest total so far; of the first subject."""
+    rows = assembly.results(folder).subjects[0].rows
+    ranked = [r for r in rows if r.accuracy == "f32-level" and r.total_at_calls is not None]
+    return min(ranked, key=lambda r: r.total_at_calls or 0.0).compiler if ranked else ""
 
 
 def publish(folder: Path) -> Results:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from breakeven.lab.results import OutcomeRow, Results, SubjectResults
 from breakeven.lab.roofline import Ceilings
 from breakeven.lab.statistics import Verdict, band_p_value, control_false_discovery
 from breakeven.lab.store import CellRecords, Store
-from breakeven.lab.study import Request, label, trace_of
+from breakeven.lab.study import Request, label
 
 
 def results(folder: Path) -> Results:
@@ -78,11 +79,11 @@ def _subject(
     ]
     ok = [row.compiler for row in rows if row.outcome == "ok"]
     curves = [c for one in ok if (c := overhead.curve(evidence, one, request.calls)) is not None]
-    trace = trace_of(request.shapes, facts)
     return SubjectResults(
         subject=name,
         about=facts.about,
-        size=reference_size(facts, trace),
+        size=reference_size(facts, facts.trace),
+        best_threads=fusion.best_threads(evidence)[0] or None,
         threads=threads,
         noise_floor=evidence.noise,
         calls=request.calls,
@@ -99,7 +100,7 @@ def _subject(
         shape_calls=[call for one in ok for call in shapes.calls(evidence, one)],
         sizes=[row for one in ok if one != "eager" for row in shapes.sizes(evidence, one)],
         outcomes=_outcomes(cells, header, name, threads),
-        notes=_notes(evidence),
+        notes=[*_notes(evidence), *([facts.note] if facts.note else [])],
     )
 
 
@@ -141,7 +142,7 @@ def _not_run(
             compiler=compiler,
             outcome="not run",
             detail="the budget ended before it",
-            command=_longer(header.command),
+            command=_longer(header.command, cells),
         )
         for (subject, compiler), purposes in left.items()
     ]
@@ -162,15 +163,16 @@ def _purpose(cell: Cell) -> str:
     return "repeat" if cell.repetition else "first process"
 
 
-def _longer(command: list[str]) -> str:
-    """The same command with room for what it left out."""
+def _longer(command: list[str], cells: list[CellRecords]) -> str:
+    """The same command with room for what it left out: an hour beyond what has been spent."""
+    spent = sum(cell.outcome.seconds for cell in cells) / 60
     kept, skip = [], False
     for word in command:
         if skip or word.startswith("--budget"):
             skip = word == "--budget"
             continue
         kept.append(word)
-    return " ".join([*kept, "--budget", "60"])
+    return " ".join([*kept, "--budget", str(60 + math.ceil(spent))])
 
 
 def _controlled(subjects: list[SubjectResults], cells: list[CellRecords]) -> list[SubjectResults]:

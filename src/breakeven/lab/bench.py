@@ -33,7 +33,7 @@ from breakeven.lab.records import (
     OutcomeKind,
     Timing,
 )
-from breakeven.lab.subjects.subject import Inputs, Size, Subject
+from breakeven.lab.subjects.subject import Size, Subject
 
 
 class Stop(Exception):
@@ -97,8 +97,8 @@ class Bench:
     def is_eager(self) -> bool:
         return self.compiler.name == "eager"
 
-    def compile(self, prefix: str = "") -> tuple[Inputs, Any]:
-        """Compile and call once; report both spans; return the inputs and the answer."""
+    def compile(self, prefix: str = "") -> None:
+        """Compile and call once; report both spans."""
         cell, wire = self.job.cell, self.wire
         example = self.subject.inputs(self.size, self.seeds.take(1))
         inputs = self.subject.inputs(self.size, self.seeds.take(1))
@@ -110,6 +110,8 @@ class Bench:
             self.compiled = self.compiler.compile(self.subject, shown, policy, cell.off)
         except Unsupported as error:
             raise Stop("unsupported", str(error)) from error
+        except MemoryError:
+            raise
         except Exception as error:
             raise Stop("cannot compile", described(error)) from error
         wire.timing(
@@ -118,7 +120,11 @@ class Bench:
         call = padded.wrap(self.compiled) if padded else self.compiled.call
         start, cpu = time.perf_counter(), procfs.tree_cpu_seconds()
         try:
-            answer = observe(self.subject, call, inputs)
+            observe(self.subject, call, inputs)
+        except Unsupported as error:
+            raise Stop("unsupported", str(error)) from error
+        except MemoryError:
+            raise
         except Exception as error:
             raise Stop("cannot compile", described(error)) from error
         seconds = time.perf_counter() - start
@@ -126,7 +132,6 @@ class Bench:
         self.side = Here(
             self.subject, call, compiles=self.compiled.compiles, check=self._check_timed
         )
-        return self.subject.inputs(self.size, self.seeds.take(1)), answer
 
     def transient(self, role_prefix: str = "transient") -> None:
         """The calls after the first, one by one, until they have settled."""

@@ -16,13 +16,17 @@ import torch
 import torch._dynamo
 import torch.export
 
-from breakeven.errors import BreakevenError
+from breakeven.errors import BreakevenError, UsageError
+from breakeven.lab import lifeline
 from breakeven.lab.compilers import registry
-from breakeven.lab.job import described
+from breakeven.lab.job import described, grad_mode
 from breakeven.lab.resume import fingerprint
-from breakeven.lab.subjects import resolve
+from breakeven.lab.subjects import resolve, traces
 from breakeven.lab.subjects.example import Known, known
-from breakeven.lab.subjects.subject import Size
+from breakeven.lab.subjects.subject import Size, Subject
+
+WALK_CALLS = 400
+"""Longest walk through a trace."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +36,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     options: resolve.Options
     compilers: list[str]
     threads: int
+    shapes: str = ""
+    suite: bool = False
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +53,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     onnx: bool = False
     fingerprint: str = ""
     known: Known = Known()
+    note: str = ""
     error: tuple[str, str, str] | None = None
 
 
@@ -59,13 +66,15 @@ def describe(question: Question) -> Facts:
     torch.set_num_threads(question.threads)
     subject = resolve.load(question.subject, question.options)
     inputs = subject.inputs({}, 1)
-    with torch.no_grad():
+    with grad_mode(subject.mode):
         subject.model(*inputs.args, **inputs.kwargs)
+    trace, note = _trace(subject, question)
     return Facts(
         about=subject.about,
         size=subject.default_size,
         dims=[dim.name for dim in subject.dims],
-        trace=list(subject.trace),
+        trace=trace,
+        note=note,
         padding=subject.padding.dim if subject.padding else "",
         mode=subject.mode,
         mutates=subject.mutates,
@@ -75,8 +84,28 @@ def describe(question: Question) -> Facts:
     )
 
 
+def _trace(subject: Subject, question: Question) -> tuple[list[Size], str]:
+    """The sizes to walk through, those asked for or the subject's own, and what to say of them."""
+    if not question.shapes:
+        trace = list(subject.trace)
+        missing = bool(subject.dims) and not trace
+        note = "It has no trace of sizes; --shapes gives one." if missing else ""
+    else:
+        try:
+            asked = traces.parse(question.shapes, traces.default_dim(subject))
+            trace, note = list(traces.fit(asked, subject)), ""
+        except UsageError as error:
+            if not question.suite:
+                raise
+            return [], str(error)
+    if len(trace) > WALK_CALLS:
+        note = f"The walk takes the first {WALK_CALLS} of {len(trace)} sizes."
+    return trace[:WALK_CALLS], note
+
+
 def main() -> None:
     """Entry of the process: a question on a file, the facts on a pipe."""
+    lifeline.hold(int(sys.argv[3]))
     question = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Question)
     try:
         facts = describe(question)

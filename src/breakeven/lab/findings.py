@@ -85,7 +85,7 @@ def run(part: Part, out: Path, budget: float) -> Results:
         command=command(part, out, budget),
     )
     with Terminal(Console(stderr=True)) as progress:
-        studies.run(request, progress)
+        studies.run(request, progress, api.recommended)
     return api.publish(out / part.name)
 
 

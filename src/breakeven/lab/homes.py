@@ -7,10 +7,14 @@ the same subject, compiler and condition has left.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from breakeven import knobs
@@ -80,14 +84,9 @@ class Homes:
         building = self._root / f"building-{name}"
         shutil.rmtree(building, ignore_errors=True)
         (building / "tmp").mkdir(parents=True)
-        subprocess.run(
+        warm_up(
             [sys.executable, "-P", "-m", "breakeven.lab.warmup", cell.compiler, *off],
-            env=knobs.worker_environment(str(building), cell.threads, {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=WARM_SECONDS,
-            check=False,
+            knobs.worker_environment(str(building), cell.threads, {}),
         )
         building.rename(template)
         return template
@@ -101,6 +100,26 @@ class Homes:
         shutil.rmtree(home, ignore_errors=True)
         (home / "tmp").mkdir(parents=True)
         return home
+
+
+def warm_up(command: list[str], environment: Mapping[str, str]) -> None:
+    """Run a command to its end, or for `WARM_SECONDS`; whatever it started ends with it."""
+    child = subprocess.Popen(
+        command,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        child.wait(WARM_SECONDS)
+    except subprocess.TimeoutExpired:
+        pass
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
 
 
 def _condition(cell: Cell) -> str:

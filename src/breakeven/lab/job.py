@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
+import torch
 
 from breakeven.lab import records
 from breakeven.lab.records import AnyRecord, Cell
@@ -42,6 +45,11 @@ Message = AnyRecord | Stage
 encode = records.encode
 decode_message = msgspec.json.Decoder(Message, strict=False).decode
 decode_job = msgspec.json.Decoder(Job).decode
+
+
+def grad_mode(mode: str) -> contextlib.AbstractContextManager[object]:
+    """Inference mode for inference; training subjects keep their gradients."""
+    return contextlib.nullcontext() if mode == "training" else torch.inference_mode()
 
 
 def described(error: BaseException) -> str:

@@ -17,11 +17,12 @@ import torch
 
 from breakeven.errors import SubjectError
 from breakeven.lab import allocator, lifeline
-from breakeven.lab.job import Job, decode_job
+from breakeven.lab.job import Job, decode_job, grad_mode
 from breakeven.lab.measure import Here, Measured, Seeds, Shape, calibrate
 from breakeven.lab.subjects import resolve
 from breakeven.lab.subjects.subject import Size
 
+CLOSE_SECONDS = 5
 PARTNER_SEEDS = 1 << 40
 """Seeds of the partner start here; they never meet those of the worker."""
 
@@ -79,7 +80,11 @@ class There:
         """End the partner."""
         os.close(self._write)
         self._lines.close()
-        self._process.wait()
+        try:
+            self._process.wait(timeout=CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _ask(self, ask: Ask) -> Reply:
         os.write(self._write, msgspec.json.encode(ask) + b"\n")
@@ -100,8 +105,7 @@ def serve(job: Job, asks: IO[bytes], reply_fd: int) -> None:
     torch.set_num_threads(job.cell.threads)
     subject = resolve.load(job.cell.subject, job.options)
     side, seeds = Here(subject, subject.model), Seeds(PARTNER_SEEDS)
-    training = subject.mode == "training"
-    with torch.no_grad() if training else torch.inference_mode():
+    with grad_mode(subject.mode):
         _send(reply_fd, Reply())
         for line in asks:
             ask = msgspec.json.decode(line, type=Ask)
@@ -134,6 +138,8 @@ def main() -> None:
         serve(job, os.fdopen(ask_fd, "rb"), reply_fd)
     except SubjectError as error:
         _send(reply_fd, Reply(error=str(error)))
+    finally:
+        os._exit(0)  # a subject's own threads must not keep this process
 
 
 if __name__ == "__main__":

@@ -24,8 +24,8 @@ from breakeven.lab import procfs
 from breakeven.lab.job import Job, Stage, decode_message, encode
 from breakeven.lab.records import AnyRecord, MemoryRecord, Outcome, OutcomeKind, Timing
 
-COMPILE_POLL_SECONDS = 0.2
-QUIET_POLL_SECONDS = 1.0
+COMPILE_POLL_SECONDS = 0.4
+QUIET_POLL_SECONDS = 2.0
 WATCHED = ("compile", "inprocess")
 TAIL_BYTES = 2000
 
@@ -99,6 +99,7 @@ class Run:
         selector = selectors.DefaultSelector()
         selector.register(pipe, selectors.EVENT_READ)
         pending = b""
+        last = 0.0
         while True:
             poll = COMPILE_POLL_SECONDS if self._stage in WATCHED else QUIET_POLL_SECONDS
             if selector.select(poll):
@@ -112,6 +113,9 @@ class Run:
                 return None
             if self._outcome is not None:
                 return None
+            if time.perf_counter() - last < poll:
+                continue
+            last = time.perf_counter()
             stopped = self._check()
             if stopped is not None:
                 return stopped
@@ -121,7 +125,7 @@ class Run:
         if isinstance(message, Stage):
             self._remember_memory()
             self._stage = message.name
-            self._before = self._peak = self._memory()
+            self._before = self._peak = self._memory() if message.name in WATCHED else 0
             self._on_stage(message.name)
         elif isinstance(message, Outcome):
             self._outcome = message

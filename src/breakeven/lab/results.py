@@ -40,6 +40,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Compile cost in one state: cold start (s), and the break-even count that follows from it."""
 
     state: str  # machine-cold, toolchain-warm, disk-warm, in-process
+    artifact: str = ""  # where it came from: "miss" compiled anew, "hit" from the disk cache
     cold: Interval | None = None
     break_even: BreakEven = BreakEven(kind="unknown")
 

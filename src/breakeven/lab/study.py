@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import subprocess
-import sys
-import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -16,27 +12,24 @@ import msgspec
 
 from breakeven import knobs
 from breakeven.errors import NothingMeasured, SubjectError
-from breakeven.lab import machine, resume, roofline
+from breakeven.lab import inquiry, machine, resume, roofline
 from breakeven.lab.compilers import registry
 from breakeven.lab.compilers.compiler import Availability, Compiler
 from breakeven.lab.describe import Facts, Question
 from breakeven.lab.experiments.plan import Planned, Priority, Scope, plan
 from breakeven.lab.homes import Homes
 from breakeven.lab.job import Job
-from breakeven.lab.process import Limits, Run, last_words
+from breakeven.lab.process import Limits, Run
 from breakeven.lab.records import SCHEMA, Begin, Cell, Header, Outcome, short
 from breakeven.lab.roofline import Ceilings
 from breakeven.lab.store import Store
-from breakeven.lab.subjects import resolve, traces
-from breakeven.lab.subjects.subject import Size
+from breakeven.lab.subjects import resolve
 
 FULL_MINUTES, QUICK_MINUTES = 10.0, 3.0
 """Budget per subject where none is given."""
-DESCRIBE_SECONDS = 300
 EXPERIMENTS = ("fusion", "overhead", "shapes")
 CELL_SECONDS = 300.0
 MEMORY_SHARE = 0.85
-WALK_CALLS = 400
 PRICES = {"inductor": 45.0, "inductor-freezing": 45.0, "inductor-freezing-max-autotune": 120.0}
 USUAL_PRICE = 15.0
 PRIORITY_SHARE = {Priority.REPLAY: 0.7, Priority.COLD: 0.6, Priority.POLICY: 0.8}
@@ -86,8 +79,12 @@ class Finished(msgspec.Struct, kw_only=True):
     seconds: float
 
 
-def run(request: Request, progress: Progress) -> Finished:
+def run(
+    request: Request, progress: Progress, recommend: Callable[[Path], str] = lambda _: ""
+) -> Finished:
     """Run every cell of the request that the budget allows and the store does not hold yet.
+
+    `recommend` names the compiler that the records of a folder recommend; its replay comes first.
 
     Raises:
         UsageError: an unknown subject, compiler or experiment.
@@ -98,7 +95,7 @@ def run(request: Request, progress: Progress) -> Finished:
     subjects = [name for spec in request.subjects for name in expanded(spec, request.quick)]
     compilers = [registry.get(name) for name in with_eager(request.compilers)]
     with Store.open(Path(request.out), write=True) as store:
-        return _Study(request, store, progress).run(subjects, compilers)
+        return _Study(request, store, progress, recommend).run(subjects, compilers)
 
 
 def expanded(spec: str, quick: bool) -> list[str]:
@@ -112,7 +109,14 @@ def with_eager(names: list[str]) -> list[str]:
 
 
 class _Study:
-    def __init__(self, request: Request, store: Store, progress: Progress) -> None:
+    def __init__(
+        self,
+        request: Request,
+        store: Store,
+        progress: Progress,
+        recommend: Callable[[Path], str],
+    ) -> None:
+        self._recommend = recommend
         self._request, self._store, self._progress = request, store, progress
         self._folder = Path(request.out).resolve()
         self._homes = Homes(self._folder / "homes")
@@ -125,21 +129,33 @@ class _Study:
         self._headers: list[Header] = []
         self._facts: dict[str, Facts] = {}
         self._before = 0.0
+        self._subjects = 1
         self._start = time.perf_counter()
 
     def run(self, subjects: list[str], compilers: list[Compiler]) -> Finished:
         self._availability = {one.name: one.available() for one in compilers}
         self._headers = self._store.headers()
         resume.check(self._folder, self._headers, self._environment)
-        self._facts = {name: self._describe(name, compilers) for name in subjects}
-        facts = self._facts
+        self._subjects = len(subjects)
+        facts = {name: self._describe(name, compilers) for name in subjects}
+        self._facts = {name: one for name, one in facts.items() if one.error is None}
+        if not self._facts:
+            raise SubjectError(*next(one.error for one in facts.values() if one.error))
+        subjects, facts = list(self._facts), self._facts
         planned = self._plan(subjects, facts, compilers)
         self._measure_ceilings()
         self._open_record(planned, facts)
         done = self._finished()
-        self._before = sum(outcome.seconds for outcome in done.values())
+        self._before = sum(done[one.cell.key].seconds for one in planned if one.cell.key in done)
+        failed = {
+            _group(one.cell)
+            for one in planned
+            if one.priority is Priority.FIRST
+            and one.cell.key in done
+            and done[one.cell.key].outcome != "ok"
+        }
         waiting = [one for one in planned if one.cell.key not in done]
-        not_run = self._work(waiting, len(planned))
+        not_run = self._work(waiting, len(planned), failed)
         self._homes.clear()
         finished = Finished(
             request=self._request,
@@ -164,9 +180,11 @@ class _Study:
             options=self._request.options,
             compilers=here,
             threads=self._threads()[0],
+            shapes=self._request.shapes,
+            suite=self._subjects > 1,
         )
-        facts = ask(question, self._folder)
-        if facts.error is not None:
+        facts = inquiry.ask(question, self._folder)
+        if facts.error is not None and self._subjects == 1:
             raise SubjectError(*facts.error)
         resume.check_subject(self._folder, self._headers, name, facts.fingerprint)
         return facts
@@ -195,7 +213,7 @@ class _Study:
                     experiments=tuple(self._request.experiments),
                     quick=self._request.quick,
                     suite=len(subjects) > 1,
-                    trace=trace_of(self._request.shapes, facts[name]),
+                    trace=facts[name].trace,
                     machine_cold=index == 0,
                 )
                 planned += plan(scope, compilers)
@@ -230,13 +248,18 @@ class _Study:
         self,
         waiting: list[Planned],
         total: int,
+        failed: set[tuple[str, str, int]],
     ) -> list[Planned]:
         not_run: list[Planned] = []
-        failed: set[tuple[str, str, int]] = set()
-        for index, one in enumerate(waiting):
+        told = False
+        queue = deque(waiting)
+        while queue:
+            if queue[0].priority is Priority.REPLAY and not told:
+                queue, told = self._recommended_first(queue), True
+            one = queue.popleft()
             cell = one.cell
             reason = self._availability[cell.compiler].reason
-            group = (cell.subject, cell.compiler, cell.threads)
+            group = _group(cell)
             if reason:
                 if one.priority is Priority.FIRST:
                     self._record_outcome(cell, "unavailable", reason)
@@ -247,7 +270,7 @@ class _Study:
                 not_run.append(one)
                 continue
             self._progress.cell(
-                label(cell), total - len(waiting) + index, total, max(0.0, self._budget())
+                label(cell), total - len(queue) - 1, total, max(0.0, self._budget())
             )
             outcome = self._run_cell(one)
             self._learn(one, outcome)
@@ -256,6 +279,13 @@ class _Study:
                 failed.add(group)
         return not_run
 
+    def _recommended_first(self, queue: deque[Planned]) -> deque[Planned]:
+        """The replay of the choice that the records so far recommend, before the other replays."""
+        best = self._recommend(self._folder)
+        replays = [one for one in queue if one.priority is Priority.REPLAY]
+        rest = [one for one in queue if one.priority is not Priority.REPLAY]
+        return deque([*sorted(replays, key=lambda one: one.cell.compiler != best), *rest])
+
     def _must(self, one: Planned) -> bool:
         return one.cell.compiler == "eager" and one.priority is Priority.FIRST
 
@@ -263,7 +293,9 @@ class _Study:
         """One process, its records and its outcome in the store, its folder put away."""
         cell = one.cell
         if cell.state == "disk-warm" and not self._homes.is_filled(cell):
-            self._fill(one)
+            problem = self._fill(one)
+            if problem.outcome != "ok":
+                return self._record_outcome(cell, problem.outcome, problem.detail)
         home = self._homes.make(cell)
         attempt = self._store.next_attempt(cell.key)
         self._store.append(Begin(key=cell.key, attempt=attempt, cell=cell, time=time.time()))
@@ -273,12 +305,14 @@ class _Study:
         self._homes.leave(cell, home, keep=outcome.outcome == "ok" and not cell.off)
         return outcome
 
-    def _fill(self, one: Planned) -> None:
+    def _fill(self, one: Planned) -> Outcome:
         """Make the caches that a disk-warm cell is to find, in a process that is not recorded."""
         cell = msgspec.structs.replace(one.cell, state="toolchain-warm", work=())
         home = self._homes.make(cell)
-        self._run(self._job(msgspec.structs.replace(one, cell=cell), 0), home, lambda _: None)
-        self._homes.leave(one.cell, home, keep=True)
+        job = self._job(msgspec.structs.replace(one, cell=cell), 0)
+        outcome = self._run(job, home, lambda _: None)
+        self._homes.leave(one.cell, home, keep=outcome.outcome == "ok")
+        return outcome
 
     def _run(self, job: Job, home: Path, on_record: Callable[..., None]) -> Outcome:
         cell = job.cell
@@ -319,12 +353,13 @@ class _Study:
             replay_seconds=min(20.0, max(5.0, self._budget() / 4)) if replay else 0.0,
         )
 
-    def _record_outcome(self, cell: Cell, outcome: str, detail: str) -> None:
+    def _record_outcome(self, cell: Cell, kind: str, detail: str) -> Outcome:
+        """The outcome of a cell whose process was not started."""
         attempt = self._store.next_attempt(cell.key)
         self._store.append(Begin(key=cell.key, attempt=attempt, cell=cell, time=time.time()))
-        self._store.append(
-            Outcome(key=cell.key, attempt=attempt, outcome=outcome, detail=detail)  # type: ignore[arg-type]
-        )
+        outcome = Outcome(key=cell.key, attempt=attempt, outcome=kind, detail=detail)  # type: ignore[arg-type]
+        self._store.append(outcome)
+        return outcome
 
     def _threads(self) -> list[int]:
         return self._request.threads or [machine.usable_cores()]
@@ -334,7 +369,7 @@ class _Study:
         minutes = self._request.budget
         if minutes is None:
             each = QUICK_MINUTES if self._request.quick else FULL_MINUTES
-            minutes = each * len(self._request.subjects)
+            minutes = each * self._subjects * len(self._threads())
         return minutes * 60 - self._before - (time.perf_counter() - self._start)
 
     def _price(self, one: Planned) -> float:
@@ -351,53 +386,12 @@ class _Study:
             self._prices[key] = max(outcome.seconds, self._prices.get(key, 0.0))
 
 
-def trace_of(shapes: str, facts: Facts) -> list[Size]:
-    """The sizes to walk through: those asked for, else the subject's own traffic."""
-    if shapes:
-        dim = facts.dims[-1] if facts.dims else ""
-        return traces.parse(shapes, dim=dim)[:WALK_CALLS]
-    return facts.trace[:WALK_CALLS]
+def _group(cell: Cell) -> tuple[str, str, int]:
+    """What a failed first process stands for."""
+    return cell.subject, cell.compiler, cell.threads
 
 
 def label(cell: Cell) -> str:
     """A cell in words, for the progress line."""
     off = f" without {'+'.join(cell.off)}" if cell.off else ""
     return f"{short(cell.subject)} · {short(cell.compiler)}{off} · {cell.policy} · {cell.state}"
-
-
-def ask(question: Question, folder: Path) -> Facts:
-    """Run `describe` in a process of its own."""
-    read, write = os.pipe()
-    with tempfile.TemporaryDirectory(dir=folder) as home:
-        (Path(home) / "tmp").mkdir()
-        file = Path(home) / "question.json"
-        file.write_bytes(msgspec.json.encode(question))
-        log = folder / "logs" / "describe.log"
-        with log.open("wb") as output:
-            child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "breakeven.lab.describe", str(file), str(write)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=knobs.worker_environment(home, question.threads, {}),
-                pass_fds=(write,),
-                start_new_session=True,
-            )
-        os.close(write)
-        try:
-            with os.fdopen(read, "rb") as pipe:
-                answer = pipe.read()
-            child.wait(DESCRIBE_SECONDS)
-        except subprocess.TimeoutExpired:
-            answer = b""
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, 9)
-            child.wait()
-        if answer:
-            return msgspec.json.decode(answer, type=Facts)
-    raise SubjectError(
-        "A subject has to run in eager PyTorch before a compiler is tried on it",
-        f"The process that loaded {question.subject} ended without an answer: {last_words(log)}",
-        "Run the model by itself, mend it and try again",
-    )

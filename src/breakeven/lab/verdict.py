@@ -193,7 +193,7 @@ def policy_cost(subject: SubjectResults, row: PolicyRow) -> float | None:
     if row.total_after_first is None or length < 2:
         return row.total.estimate
     transition = row.transition.estimate if row.transition else 0.0
-    steady = max(0.0, row.total_after_first.estimate - transition) / (length - 1)
+    steady = max(0.0, row.total_after_first.estimate - transition) / length
     return row.total.estimate + (subject.calls - length) * steady
 
 

@@ -18,12 +18,12 @@ import torch
 import torch._dynamo
 import torch.export
 
-from breakeven.errors import BreakevenError
+from breakeven.errors import BreakevenError, Unsupported
 from breakeven.lab import allocator, honesty, lifeline, procfs
 from breakeven.lab.accuracy import nan_share
 from breakeven.lab.bench import Bench, Stop, Wire
 from breakeven.lab.compilers import registry
-from breakeven.lab.job import Job, Stage, decode_job, described
+from breakeven.lab.job import Job, Stage, decode_job, described, grad_mode
 from breakeven.lab.measure import Here, alternate, calibrate, denormals
 from breakeven.lab.partner import There
 from breakeven.lab.records import (
@@ -49,10 +49,8 @@ def run(job: Job, wire: Wire, job_file: Path) -> None:
     subject = resolve.load(job.cell.subject, job.options)
     wire.timing("build", time.perf_counter() - start)
     bench = Bench(job, wire, compiler, subject)
-    training = subject.mode == "training"
-    with torch.no_grad() if training else torch.inference_mode():
-        cold(bench)
-        open_partner(bench, job_file)
+    with grad_mode(subject.mode):
+        cold(bench, job_file)
         try:
             warm(bench)
         finally:
@@ -60,13 +58,20 @@ def run(job: Job, wire: Wire, job_file: Path) -> None:
                 bench.eager.close()
 
 
-def cold(bench: Bench) -> None:
-    """The first compile of the process, its transient, its phases and its program."""
+def cold(bench: Bench, job_file: Path) -> None:
+    """The first compile of the process, its transient, its phases and its program.
+
+    The eager partner is started as soon as nothing is timed, so that it loads meanwhile.
+    """
     wire = bench.wire
     wire.send(Stage("compile"))
-    _, _ = bench.compile()
+    bench.compile()
+    wire.send(Stage("transient"))
     bench.transient()
     wire.send(Stage("describe"))
+    alternates = {"steady", "replay", "inprocess"} & set(bench.job.cell.work) or bench.job.sizes
+    if bench.compiler.own_threads and alternates:
+        bench.eager = There(job_file)
     wire.send(
         PhaseRecord(phases=bench.compiled.phases(), total=0.0, key=wire.key, attempt=wire.attempt)
     )
@@ -76,14 +81,6 @@ def cold(bench: Bench) -> None:
         )
     except Exception as error:
         wire.note("program", f"the program could not be described: {described(error)}")
-
-
-def open_partner(bench: Bench, job_file: Path) -> None:
-    """Start eager beside compilers that bring threads of their own."""
-    if bench.compiler.own_threads:
-        partner = There(job_file)
-        bench.eager = partner
-        partner.wait_ready()
 
 
 def warm(bench: Bench) -> None:
@@ -98,6 +95,8 @@ def warm(bench: Bench) -> None:
     share = denormals(bench.subject.inputs(bench.size, bench.seeds.take(1)))
     if share > 0.001:
         wire.note("denormals", f"{share:.0%} of an input's values are denormal, which slows eager")
+    if isinstance(bench.eager, There):
+        bench.eager.wait_ready()
     if "steady" in work:
         wire.send(Stage("steady"))
         bench.steady("as-it-comes", bench.size)
@@ -105,7 +104,12 @@ def warm(bench: Bench) -> None:
         probe(bench)
     if "shapes" in work:
         wire.send(Stage("shapes"))
-        walk(bench)
+        try:
+            walk(bench)
+        except Exception as error:
+            if len(work) == 1:
+                raise
+            wire.note("walk", f"the walk through the trace failed: {described(error)}")
     if "replay" in work:
         wire.send(Stage("replay"))
         replay(bench)
@@ -142,6 +146,8 @@ def probe(bench: Bench) -> None:
     finding = honesty.examine(bench.side, bench.references, bench.size, bench.seeds)
     if finding is not None:
         raise Stop(*finding)
+    if bench.job.cell.state == "disk-warm" or bench.job.cell.off:
+        return
     leaked = honesty.leak(bench.side, bench.size, bench.seeds)
     if leaked:
         bench.wire.note("leak", f"memory grows by {leaked / 1e6:.2f} MB a call")
@@ -206,6 +212,7 @@ def again(bench: Bench) -> None:
     if isinstance(bench.eager, There):
         bench.eager.keep_freed_pages()
     bench.compile("inprocess-")
+    bench.wire.send(Stage("kept"))
     bench.transient("inprocess-transient")
     bench.steady("kept", bench.size)
 
@@ -234,6 +241,8 @@ def guarded(work: Callable[[], None]) -> tuple[OutcomeKind, str]:
         work()
     except Stop as stop:
         return stop.outcome, stop.detail
+    except Unsupported as error:
+        return "unsupported", str(error)
     except BreakevenError as error:
         return "crash", str(error)
     except MemoryError as error:

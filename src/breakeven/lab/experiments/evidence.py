@@ -27,6 +27,10 @@ from breakeven.lab.subjects.subject import Size
 R = TypeVar("R", bound=CellRecord)
 
 
+CAUGHT = ("wrong", "memoizes", "does nothing", "defers", "recompiles")
+"""Outcomes that discredit a compiler's other processes on the same subject."""
+
+
 class Process:
     """What one finished process has reported."""
 
@@ -169,14 +173,17 @@ class Evidence:
         return sorted(names, key=lambda name: name != "eager")
 
     def first(self, compiler: str) -> Process | None:
-        """The process that was to answer most, whatever its outcome; a failure before a success."""
+        """The process that was to answer most; one that was caught cheating stands before it.
+
+        A crash or time-out of a later process is told among the outcomes, it takes no numbers away.
+        """
         processes = [
             p
             for p in self.processes
             if p.cell.compiler == compiler and p.cell.policy == "automatic" and not p.cell.off
         ]
-        failed = [p for p in processes if p.outcome.outcome != "ok"]
-        return next(iter([*failed, *processes]), None)
+        caught = [p for p in processes if p.outcome.outcome in CAUGHT]
+        return next(iter([*caught, *processes]), None)
 
     def means(self, compiler: str) -> tuple[list[float], list[float]]:
         """Mean times per call (eager, compiled), one of each per process."""
@@ -185,8 +192,14 @@ class Evidence:
         return [e for e, _ in kept], [c for _, c in kept]
 
     def starts(self, compiler: str, state: str) -> list[Process]:
-        """Processes whose cold start happened in `state`."""
-        return self.find(compiler, state=state)
+        """Processes whose cold start happened in `state`, by the word of the compiler's cache too.
+
+        A cache hit in a cold state, or a miss in disk-warm, was not the state that was asked for.
+        """
+        wrong = "miss" if state == "disk-warm" else "hit"
+        found = self.find(compiler, state=state)
+        told = [(p, p.program()) for p in found]
+        return [p for p, record in told if record is None or record.program.cache != wrong]
 
 
 def samples(block: Block) -> Samples:

@@ -40,8 +40,12 @@ def start(evidence: Evidence, compiler: str, state: str) -> Start:
     cold = statistics.quantity_interval(each(processes, lambda p: p.cold(prefix)))
     if compiler == "eager":
         return Start(state=state, cold=interval(cold))
+    told = [r.program.cache for p in processes if (r := p.program()) is not None]
     return Start(
-        state=state, cold=interval(cold), break_even=_break_even(evidence, compiler, state)
+        state=state,
+        artifact=", ".join(dict.fromkeys(c for c in told if c != "none")) if not prefix else "",
+        cold=interval(cold),
+        break_even=_break_even(evidence, compiler, state),
     )
 
 
@@ -109,7 +113,7 @@ def _costs(evidence: Evidence, compiler: str, state: str) -> list[float]:
     prefix = PREFIX if state == IN_PROCESS else ""
     costs = []
     for process in _processes(evidence, compiler, state):
-        mean = process.mean("compiled") or overall
+        mean = process.mean("compiled", "kept" if prefix else "as-it-comes") or overall
         cost = None if mean is None else process.cost(mean, prefix)
         if cost is not None:
             costs.append(cost)
@@ -146,7 +150,7 @@ def _mean(evidence: Evidence, compiler: str) -> float | None:
 
 def _break_even(evidence: Evidence, compiler: str, state: str) -> BreakEven:
     eager, compiled = evidence.means(compiler)
-    eager_costs = [c for s in STATES for c in _costs(evidence, "eager", s)]
+    eager_costs = _eager_costs(evidence, state)
     found = amortize.break_even(
         _costs(evidence, compiler, state), eager_costs, eager, compiled, noise=evidence.noise
     )
@@ -162,11 +166,18 @@ def _break_even(evidence: Evidence, compiler: str, state: str) -> BreakEven:
     )
 
 
+def _eager_costs(evidence: Evidence, state: str) -> list[float]:
+    """E: eager knows fresh processes, whatever lies on disk, and later starts in a process."""
+    states = (IN_PROCESS,) if state == IN_PROCESS else STATES
+    return [cost for one in states for cost in _costs(evidence, "eager", one)]
+
+
 def _confirmed(evidence: Evidence, compiler: str, state: str, found: amortize.BreakEven) -> bool:
     replay = _replay(evidence, compiler)
-    cost, eager_cost = _cost(evidence, compiler, state), _cost(evidence, "eager", "machine-cold")
-    if replay is None or cost is None or eager_cost is None:
+    cost, eager_costs = _cost(evidence, compiler, state), _eager_costs(evidence, state)
+    if replay is None or cost is None or not eager_costs:
         return False
+    eager_cost = math.fsum(eager_costs) / len(eager_costs)
     counts, eager, compiled = replay
     crossed = amortize.crossing(
         counts, [eager_cost + s for s in eager], [cost + s for s in compiled]

@@ -210,7 +210,8 @@ def _cold(scope: Scope, compilers: list[Compiler]) -> list[Planned]:
     if scope.quick:
         return []
     cells = []
-    for state, first in (("toolchain-warm", 0), ("machine-cold", 1)):
+    had = {"machine-cold": int(scope.machine_cold), "toolchain-warm": int(not scope.machine_cold)}
+    for state, first in had.items():
         for repetition in range(first, REPEATS):
             for compiler in compilers:
                 if compiler.name in (*ONCE, "eager"):

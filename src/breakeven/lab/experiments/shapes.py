@@ -44,11 +44,18 @@ class Walk:
             if (seconds := self.process.median("compiled", part="shape", size=at)) is not None
         )
         if not points:
-            later = [call for call in self.calls if not call.new and not call.compiles]
-            points = sorted((volume(call.size), call.seconds) for call in later)
+            points = self._repeated()
         if not points:
             return None
         return float(np.interp(volume(size), [p[0] for p in points], [p[1] for p in points]))
+
+    def _repeated(self) -> list[tuple[float, float]]:
+        """Median time at each size that the walk came back to."""
+        times: dict[float, list[float]] = {}
+        for call in self.calls:
+            if not call.new and not call.compiles:
+                times.setdefault(volume(call.size), []).append(call.seconds)
+        return sorted((at, sorted(s)[len(s) // 2]) for at, s in times.items())
 
     def transitions(self) -> list[float]:
         """Cost (s) of each first call at a size, eager's own taken off."""
@@ -158,7 +165,7 @@ def _policy(
     cold = math.fsum(colds) / len(colds) if colds else 0.0
     recompiles = [call for walk in found[:1] for call in walk.calls if call.compiles]
     accuracy, worst = _accuracy(found)
-    eager_total = base.seconds if base else None
+    eager_total = base.seconds + (base.process.cold() or 0.0) if base else None
     after_first = statistics.quantity_interval([a for a in after if a is not None])
     total = statistics.quantity_interval([a + cold for a in after if a is not None])
     return PolicyRow(

@@ -13,7 +13,8 @@ MOST_TRANSITIONS = 40
 def starts(subject: SubjectResults) -> Table:
     """Cold start and N* by state."""
     columns = table.columns_of(
-        "compiler | state | cold start # | break-even calls # | basis | compile peak memory #"
+        "compiler | state | cold start # | disk cache | break-even calls # | basis "
+        "| compile peak memory #"
     )
     rows, names = [], []
     for row in subject.rows:
@@ -25,6 +26,7 @@ def starts(subject: SubjectResults) -> Table:
                     Cell(row.compiler),
                     Cell(start.state),
                     table.seconds(start.cold),
+                    Cell(start.artifact or words.NONE),
                     table.break_even(start),
                     table.text(words.break_even_basis(start.break_even)),
                     Cell(words.size_bytes(row.compile_peak_bytes if first else None)),
