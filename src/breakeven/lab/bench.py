@@ -175,7 +175,7 @@ class Bench:
         record = self.references.record(self.wire.key, self.wire.attempt, fresh, answer, size, part)
         self.wire.send(record)
         if not self.is_eager and classify(record) == "wrong":
-            raise Stop("wrong", wrongness(record))
+            raise self.caught(wrongness(record))
         return record
 
     def steady(
@@ -263,5 +263,12 @@ class Bench:
 
     def _stop_if_bad(self) -> None:
         if self.bad:
+            raise self.caught(self.bad)
+
+    def caught(self, wrong: str) -> Stop:
+        """A wrong answer, by its cause where a probe finds one."""
+        try:
             finding = honesty.examine(self.side, self.references, self.size, self.seeds)
-            raise Stop(*(finding or ("wrong", self.bad)))
+        except Exception:
+            finding = None
+        return Stop(*(finding or ("wrong", wrong)))

@@ -28,6 +28,8 @@ class Bucketed:
             )
         self._padding: Padding = subject.padding
         self._axes = subject.axes
+        highs = [dim.high for dim in subject.dims if dim.name == self._padding.dim]
+        self._high = highs[0] if highs else None
 
     def length(self, inputs: Inputs) -> int:
         """The size of the padded dimension in these inputs."""
@@ -39,7 +41,7 @@ class Bucketed:
 
     def pad(self, inputs: Inputs) -> Inputs:
         """The inputs at their bucket."""
-        return self._padding.pad(inputs, bucket(self.length(inputs)))
+        return self._padding.pad(inputs, bucket(self.length(inputs), self._high))
 
     def wrap(self, compiled: Compiled) -> Callable[..., Any]:
         """A callable that pads, calls and strips, all of it part of the call."""
@@ -47,13 +49,17 @@ class Bucketed:
         def call(*args: Any, **kwargs: Any) -> Any:
             inputs = Inputs(args, kwargs)
             size: Size = {self._padding.dim: self.length(inputs)}
-            padded = self._padding.pad(inputs, bucket(size[self._padding.dim]))
+            padded = self._padding.pad(inputs, bucket(size[self._padding.dim], self._high))
             answer = compiled.call(*padded.args, **padded.kwargs)
             return self._padding.strip(answer, size)
 
         return call
 
 
-def bucket(length: int) -> int:
-    """The smallest power of two that holds `length`, at least `SMALLEST_BUCKET`."""
-    return max(SMALLEST_BUCKET, 1 << (length - 1).bit_length())
+def bucket(length: int, high: int | None = None) -> int:
+    """The smallest power of two that holds `length`, at least `SMALLEST_BUCKET`, at most `high`.
+
+    `high` is the longest that the subject takes; a length beyond it is its own bucket.
+    """
+    held = max(SMALLEST_BUCKET, 1 << (length - 1).bit_length())
+    return held if high is None else max(length, min(held, high))

@@ -253,8 +253,8 @@ def _facts(subject: SubjectResults, advice: Advice) -> list[Fact]:
         bounds = words.interval(row.speedup)
         facts.append(Fact("speedup", words.ratio(row.speedup.estimate), bounds))
     start = words.start(row, "machine-cold")
-    if start is not None and start.break_even.kind == "calls" and start.break_even.calls:
-        even = start.break_even
+    even = start.break_even if start is not None else None
+    if even is not None and even.kind == "calls" and even.calls is not None:
         bounds = f"{words.break_even_cell(even)}, {words.break_even_basis(even)}"
         facts.append(Fact("pays after", f"{words.count(even.calls.estimate)} calls", bounds))
     if row.total_at_calls is not None:
