@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from breakeven.lab.api import Study, study
+from typing import Any
 
 __version__ = "0.1.0"
 __all__ = ["Study", "study"]

@@ -11,6 +11,10 @@ from breakeven import __version__
 from breakeven.errors import BreakevenError, UsageError
 
 INTERRUPTED = 130
+STOPPED = (
+    "A study runs until its cells are done. It was interrupted, and all finished cells are stored. "
+    "Run the same command again to go on."
+)
 UNWRITABLE = (
     "A study reads and writes files in its folder and in temporary folders. The system answered: "
     "{}. Free some space or mend the permissions, and run the same command again to go on."
@@ -72,7 +76,11 @@ def study(
         out=out,
         command=["breakeven", *sys.argv[1:]],
     )
-    api.run_in_terminal(request, fresh=fresh, as_json=json)
+    try:
+        api.run_in_terminal(request, fresh=fresh, as_json=json)
+    except KeyboardInterrupt as stopped:
+        typer.echo(STOPPED, err=True)
+        raise typer.Exit(INTERRUPTED) from stopped
 
 
 @app.command()
@@ -142,13 +150,6 @@ def main() -> None:
     except BreakevenError as error:
         typer.echo(str(error), err=True)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        typer.echo(
-            "A study runs until its cells are done. It was interrupted, and all finished cells are "
-            "stored. Run the same command again to go on.",
-            err=True,
-        )
-        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         sys.exit(0)
     except OSError as error:

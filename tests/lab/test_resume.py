@@ -55,13 +55,15 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
 
 def test_killed_at_twenty_random_moments(tmp_path: Path) -> None:
     whole, torn = tmp_path / "whole", tmp_path / "torn"
-    assert start(whole).wait() == 0
+    process = start(whole)
+    _, error = process.communicate()
+    assert process.returncode == 0, error.decode()
     order = random.Random(20)
     kills = 0
     for _ in range(KILLS):
         process = start(torn)
         try:
-            process.wait(order.uniform(0.3, LONGEST_SECONDS))
+            process.communicate(timeout=order.uniform(0.3, LONGEST_SECONDS))
         except subprocess.TimeoutExpired:
             kill_tree(process)
             kills += 1

@@ -254,12 +254,16 @@ class Bench:
         if self.is_eager or self.subject.mutates or self.first is None:
             return
         inputs = self.subject.inputs(size, seed)
-        comparison = Comparison(owned(answer), self.references.eager(inputs))
+        seen = owned(answer)
+        comparison = Comparison(seen, self.references.eager(inputs))
         self.worst = max(self.worst, comparison.error)
-        if comparison.structure or comparison.inexact or comparison.nan_mismatch:
-            self.bad = comparison.structure or "a timed call's answer differs from eager's"
-        elif self.worst > bound(self.first):
-            self.bad = f"a timed call's answer is off by {self.worst:.1e} (relative RMS)"
+        odd = comparison.structure or comparison.inexact or comparison.nan_mismatch
+        if not odd and comparison.error <= bound(self.first):
+            return
+        key, attempt = self.wire.key, self.wire.attempt
+        record = self.references.record(key, attempt, inputs, seen, size, "timed")
+        if classify(record) != classify(self.first):
+            self.bad = f"a timed call's answer differs: {wrongness(record)}"
 
     def _stop_if_bad(self) -> None:
         if self.bad:

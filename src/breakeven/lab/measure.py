@@ -94,7 +94,8 @@ class Here:
     ) -> None:
         self.subject, self.call = subject, call
         self._compiles, self._check, self._threads = compiles, check, threads
-        self.restore = State(subject, subject.model).restore if subject.mutates else None
+        changes = subject.mutates or subject.mode == "training"
+        self.restore = State(subject, subject.model).restore if changes else None
 
     def prepare(self, size: Size, seed: int, count: int) -> list[Inputs]:
         """`count` fresh argument sets."""

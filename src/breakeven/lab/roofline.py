@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import msgspec
 
 from breakeven.lab import ceilings
@@ -30,6 +33,34 @@ class Ceilings(msgspec.Struct, frozen=True):
 
 
 def measure(threads: int) -> Ceilings:
-    """Measure both ceilings: about ten seconds."""
+    """Measure both ceilings in a process of its own: some ten seconds.
+
+    Native threads run there, which an interrupted study could not leave safely; and what they
+    allocate does not stay in the study.
+    """
+    command = [sys.executable, "-P", "-m", __name__, str(threads)]
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        check=False,
+    )
+    if done.returncode:
+        return Ceilings(bandwidth=[], peak=0.0)
+    return msgspec.json.decode(done.stdout, type=Ceilings)
+
+
+def main() -> None:
+    """Entry of `python -m breakeven.lab.roofline THREADS`: the ceilings as JSON."""
+    threads = int(sys.argv[1])
     curve = ceilings.bandwidth_curve(threads)
-    return Ceilings(bandwidth=[(float(b), r) for b, r in curve], peak=ceilings.fma_peak(threads))
+    found = Ceilings(
+        bandwidth=[(float(size), rate) for size, rate in curve], peak=ceilings.fma_peak(threads)
+    )
+    sys.stdout.buffer.write(msgspec.json.encode(found))
+
+
+if __name__ == "__main__":
+    main()
