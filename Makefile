@@ -32,7 +32,7 @@ truths: $(MARK)
 	$(BIN)/python -m pytest tests/truths -m truths
 
 findings: $(MARK)
-	$(BIN)/python -m breakeven.lab.findings
+	$(BIN)/python -m breakeven.lab.findings --budget 34
 
 clean:
 	rm -rf $(VENV) studies

@@ -182,9 +182,10 @@ def test_false_discovery_control_leaves_what_it_did_not_test() -> None:
         (0.05, 0.0, 1.0, 2, False),  # 5 % of a core
         (0.10, 0.0, 1.0, 2, True),
         (0.0, 0.001, 0.005, 1, False),
-        (0.0, 0.004, 0.06, 1, True),  # one slice lost to another process
-        (0.0, 0.03, 1.0, 2, False),
-        (0.0, 0.05, 1.0, 2, True),
+        (0.004, 0.004, 0.06, 1, True),  # one slice lost to another process
+        (0.0, 0.016, 0.06, 2, False),  # more threads than cores: it waits for itself
+        (0.03, 0.03, 1.0, 2, False),
+        (0.05, 0.05, 1.0, 2, True),
         (9.0, 9.0, 0.0, 1, False),
     ],
 )

@@ -40,21 +40,27 @@ class Part(msgspec.Struct, frozen=True):
 PARTS = (
     Part(
         "fusion",
-        0.45,
-        ["fusion@medium", "compute@medium"],
+        0.5,
+        [
+            "fusion@medium",
+            "compute/matmul@medium",
+            "compute/linear-layers@medium",
+            "compute/conv3x3@medium",
+            "compute/attention@medium",
+        ],
         ["inductor"],
         ["fusion"],
     ),
     Part(
         "overhead",
-        0.3,
+        0.27,
         ["fusion/chain@medium", "models/bert@medium", "models/resnet18@medium"],
         ["inductor", "torchscript", "onnxruntime", "openvino"],
         ["overhead"],
     ),
     Part(
         "shapes",
-        0.25,
+        0.23,
         ["models/bert@medium"],
         ["inductor"],
         ["shapes"],

@@ -164,45 +164,54 @@ def _repeats(scope: Scope, compilers: list[Compiler]) -> list[Planned]:
 
 
 def _policies(scope: Scope, compilers: list[Compiler]) -> list[Planned]:
+    """Every policy but a compiler's own way, which its first process has walked."""
     cells = []
-    sizes = quantile_sizes(scope.trace)
     for policy in ("dynamic", "static", "bucket"):
         for compiler in compilers:
-            if compiler.name in (*ONCE, "eager"):
-                continue
-            if policy == "bucket":
-                if not scope.facts.padding or "static" not in compiler.policies:
-                    continue
-            elif policy not in compiler.policies:
-                continue
-            cells.append(
-                Planned(
-                    cell=_cell(scope, compiler, ("shapes",), policy=policy),
-                    priority=Priority.POLICY,
-                    trace=sizes if policy == "static" else scope.trace,
-                    sizes=sizes,
-                )
-            )
+            if _has(scope, compiler, policy):
+                cells.append(_walk(scope, compiler, policy, scope.trace, Priority.POLICY))
     return cells
 
 
+def _has(scope: Scope, compiler: Compiler, policy: str) -> bool:
+    """Whether a compiler is walked under a policy of its own."""
+    if compiler.name in (*ONCE, "eager"):
+        return False
+    if policy == "bucket":
+        return bool(scope.facts.padding) and "static" in compiler.policies
+    return policy in compiler.policies
+
+
+def _walk(
+    scope: Scope,
+    compiler: Compiler,
+    policy: Policy,
+    trace: list[Size],
+    priority: Priority,
+    order: int = 0,
+) -> Planned:
+    """A walk through the trace; of static, which compiles for each size, at quantiles alone."""
+    sizes = quantile_sizes(scope.trace)
+    if policy == "static":
+        trace = [size for size in trace if size in sizes]
+        trace = [size for i, size in enumerate(trace) if size not in trace[:i]]
+    cell = _cell(scope, compiler, ("shapes",), policy=policy, order=order)
+    return Planned(cell=cell, priority=priority, trace=trace, sizes=sizes)
+
+
 def _orders(scope: Scope, compilers: list[Compiler]) -> list[Planned]:
+    """The same walks in shuffled orders: what they cost must not hang on one order of sizes."""
     if scope.quick:
         return []
     cells = []
     for order in (1, 2):
         shuffled = list(scope.trace)
         random.Random(order).shuffle(shuffled)
-        for compiler in compilers:
-            if compiler.name in ONCE:
-                continue
-            cells.append(
-                Planned(
-                    cell=_cell(scope, compiler, ("shapes",), order=order),
-                    priority=Priority.ORDER,
-                    trace=shuffled,
-                )
-            )
+        for policy in ("automatic", "dynamic", "static"):
+            for compiler in compilers:
+                own = policy == "automatic" and compiler.name not in ONCE
+                if own or _has(scope, compiler, policy):
+                    cells.append(_walk(scope, compiler, policy, shuffled, Priority.ORDER, order))
     return cells
 
 
