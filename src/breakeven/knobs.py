@@ -24,9 +24,13 @@ class Knob:
 
 
 CXX = Knob("CXX", "g++", "the C++ compiler that TorchInductor calls")
-STRICT = Knob("BREAKEVEN_STRICT", "", "1 turns every warning and fallback into an error")
+KNOBS = (CXX,)
 
-KNOBS = (CXX, STRICT)
+CHANGES_MEASUREMENT = (
+    *("TORCH", "PYTORCH", "INDUCTOR", "ATEN_", "ONEDNN_", "DNNL_", "MKL_", "OPENVINO_", "ORT_"),
+    *("OMP_", "KMP_", "GOMP_", "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "XDG_", "PYTHONHASH"),
+)
+"""Prefixes of variables that a measuring process does not inherit."""
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -47,7 +51,7 @@ def worker_environment(home: str, threads: int, extra: Mapping[str, str]) -> dic
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("TORCH", "INDUCTOR", "OMP_", "KMP_", "GOMP_", "MALLOC_", "XDG_"))
+        if not name.startswith(CHANGES_MEASUREMENT)
     }
     private = {
         "HOME": home,

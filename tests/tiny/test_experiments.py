@@ -171,7 +171,7 @@ def test_totals_share_eagers_time_per_call() -> None:
 
 
 def test_phases_leave_the_rest_unattributed() -> None:
-    told = PhaseRecord(**KEY, phases=[Phase("trace", "frontend", 1.0)], total=0.0)
+    told = PhaseRecord(**KEY, phases=[Phase("trace", "frontend", 1.0)])
     found = evidence(cell("fast", [*start(2.0, 0.5, []), told]))
     (row,) = overhead.phases(found, "fast")
     assert row.total == pytest.approx(2.5)

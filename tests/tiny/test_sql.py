@@ -75,7 +75,7 @@ def _process(store: Store, cell: r.Cell, attempt: int, scale: float, ends: bool)
             )
         )
     phases = [r.Phase("g++", "backend", 1.5 * scale), r.Phase("dynamo", "frontend", 0.25)]
-    append(r.PhaseRecord(key=key, attempt=attempt, phases=phases, total=2.5))
+    append(r.PhaseRecord(key=key, attempt=attempt, phases=phases))
     append(r.ProgramRecord(key=key, attempt=attempt, program=r.Program(kernels=3)))
     append(r.AccuracyRecord(key=key, attempt=attempt, compiled=math.nan, eager=1e-7, bfloat16=None))
     if ends:

@@ -100,7 +100,11 @@ def _subject(
         shape_calls=[call for one in ok for call in shapes.calls(evidence, one)],
         sizes=[row for one in ok if one != "eager" for row in shapes.sizes(evidence, one)],
         outcomes=_outcomes(cells, header, name, threads),
-        notes=[*_notes(evidence), *([facts.note] if facts.note else [])],
+        notes=[
+            *_notes(evidence),
+            *([facts.note] if facts.note else []),
+            *([] if ceilings else ["Bandwidth and peak of this machine could not be measured."]),
+        ],
     )
 
 

@@ -8,13 +8,14 @@ from elsewhere.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 from rich.console import Console
 
-from breakeven.errors import NothingMeasured
+from breakeven.errors import BreakevenError
 from breakeven.lab import api
 from breakeven.lab import format as shown
 from breakeven.lab import study as studies
@@ -34,9 +35,9 @@ class Part(msgspec.Struct, frozen=True):
     compilers: list[str]
     experiments: list[str]
     shapes: str = ""
-    quick: bool = False
 
 
+INTERRUPTED = 130
 PARTS = (
     Part(
         "fusion",
@@ -180,7 +181,20 @@ def _overhead(results: Results, words: list[str]) -> list[str]:
             if row.outcome != "ok":
                 lines.append(f"| `{subject.subject}` | {row.compiler} | {row.outcome} | | | | |")
             lines += [_start_line(subject, row, start) for start in row.starts]
-    return [*lines, "", *_left_out(results), f"Command: `{' '.join(words)}`", ""]
+    counts = [
+        (start.break_even.calls.estimate, subject.subject, row.compiler)
+        for subject in results.subjects
+        for row in subject.rows
+        for start in row.starts
+        if start.state == "machine-cold" and start.break_even.kind == "calls"
+        if start.break_even.calls is not None
+    ]
+    said = [
+        f"Machine-cold, {shown.count(calls)} calls have to be made on `{name}` before {compiler} "
+        "has paid."
+        for calls, name, compiler in sorted(counts)
+    ]
+    return [*lines, "", *said, "", *_left_out(results), f"Command: `{' '.join(words)}`", ""]
 
 
 def _start_line(subject: SubjectResults, row: Row, start: Start) -> str:
@@ -190,7 +204,7 @@ def _start_line(subject: SubjectResults, row: Row, start: Start) -> str:
         row.accuracy,
         _ratio(row.speedup),
         start.state,
-        _plain(start.cold),
+        _ratio(start.cold),
         shown.break_even(start.break_even),
     ]
     return "| " + " | ".join(cells) + " |"
@@ -207,7 +221,14 @@ def _shapes(results: Results, words: list[str]) -> list[str]:
         RULE * 6 + "|",
     ]
     lines += [_policy_line(s, p) for s, p in rows]
-    return [*lines, "", *_left_out(results), f"Command: `{' '.join(words)}`", ""]
+    cuts = [(s, p) for s, p in rows if p.cut is not None]
+    said = [
+        f"`{s.subject}` with {p.compiler}: the policy {p.policy} cuts transition cost by "
+        f"{_percent(p.cut, 0.0)} against static, at a steady-state loss of "
+        f"{_percent(p.loss, 1.0) or 'unknown size'}."
+        for s, p in cuts
+    ]
+    return [*lines, "", *said, "", *_left_out(results), f"Command: `{' '.join(words)}`", ""]
 
 
 def _policy_line(subject: SubjectResults, row: PolicyRow) -> str:
@@ -215,7 +236,7 @@ def _policy_line(subject: SubjectResults, row: PolicyRow) -> str:
         f"`{subject.subject}`",
         row.compiler,
         row.policy + (" (estimated)" if row.estimated else ""),
-        _plain(row.transition) if row.outcome == "ok" else row.outcome,
+        _ratio(row.transition) if row.outcome == "ok" else row.outcome,
         _percent(row.cut, 0.0),
         _percent(row.loss, 1.0),
     ]
@@ -233,23 +254,17 @@ def _estimate(value: Interval | None) -> float:
 
 
 def _ratio(value: Interval | None) -> str:
-    return _brackets(value, lambda x: f"{x:.2f}")
-
-
-def _plain(value: Interval | None) -> str:
-    return _brackets(value, lambda x: f"{x:.3g}")
+    return "" if value is None else shown.interval(value)
 
 
 def _percent(value: Interval | None, base: float) -> str:
-    return _brackets(value, lambda x: f"{100 * (x - base):.0f} %")
-
-
-def _brackets(value: Interval | None, text: Callable[[float], str]) -> str:
+    """A fraction as a percentage beyond `base`, with its interval."""
     if value is None:
         return ""
-    if value.low is None or value.high is None:
-        return f"{text(value.estimate)} (one process)"
-    return f"[{text(value.low)}, {text(value.estimate)}, {text(value.high)}], n={value.n}"
+    low = None if value.low is None else 100 * (value.low - base)
+    high = None if value.high is None else 100 * (value.high - base)
+    shifted = Interval(estimate=100 * (value.estimate - base), low=low, high=high, n=value.n)
+    return f"{shown.interval(shifted)} %"
 
 
 def main() -> None:
@@ -259,14 +274,21 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=90.0, help="minutes")
     parser.add_argument("--page", default="docs/findings.md")
     asked = parser.parse_args()
-    results, commands = {}, {}
-    for part in PARTS:
-        commands[part.name] = command(part, Path(asked.out), asked.budget)
-        try:
-            results[part.name] = run(part, Path(asked.out), asked.budget)
-        except NothingMeasured:
-            results[part.name] = api.publish(Path(asked.out) / part.name)
-    Path(asked.page).write_text(page(results, commands))
+    try:
+        fill(Path(asked.out), asked.budget, Path(asked.page))
+    except BreakevenError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted; the same command goes on where it stopped.\n")
+        sys.exit(INTERRUPTED)
+
+
+def fill(out: Path, budget: float, target: Path) -> None:
+    """Run what is left of every part and write the page."""
+    results = {part.name: run(part, out, budget) for part in PARTS}
+    commands = {part.name: command(part, out, budget) for part in PARTS}
+    target.write_text(page(results, commands))
 
 
 if __name__ == "__main__":

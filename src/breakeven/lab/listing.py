@@ -47,6 +47,9 @@ def compilers() -> list[dict[str, Any]]:
             {
                 "name": name,
                 "version": found.version or f"unavailable: {found.reason}",
+                "takes": "PyTorch"
+                + (", ONNX" if compiler.takes_onnx else "")
+                + (", training" if compiler.takes_training else ""),
                 "policies": ", ".join(compiler.policies),
                 "techniques": ", ".join(t.name for t in compiler.techniques),
                 "what": compiler.summary,
@@ -57,7 +60,7 @@ def compilers() -> list[dict[str, Any]]:
 
 def _subjects(*, suites: bool) -> list[dict[str, Any]]:
     rows = [msgspec.to_builtins(one) for one in resolve.names()]
-    return [row for row in rows if (row["kind"] == "suite") == suites]
+    return [row for row in rows if not suites or row["kind"] == "suite"]
 
 
 def doctor(*, quick: bool, as_json: bool) -> None:

@@ -39,7 +39,6 @@ OutcomeKind = Literal[
     "cannot compile",  # the compiler refused or failed
     "unsupported",  # the compiler does not take this kind of subject or policy
     "unavailable",  # not installed here, or a tool it needs is missing
-    "interrupted",  # the user stopped the study within this cell
 ]
 
 
@@ -144,14 +143,14 @@ class Block(CellRecord, frozen=True, tag="block"):
     wall: float = 0.0
     compiles: int = 0
     contended: bool = False
-    part: str = "steady"  # "steady"; "shape" for one size of a shape walk; "threads" for a sweep
+    part: str = "steady"  # "shape": one size of a walk; "threads-N": eager on N threads
 
 
 class Call(CellRecord, frozen=True, tag="call"):
     """One call timed alone: the transient after the first call, or a step of a shape walk.
 
-    `part` is "transient" or "shapes"; `index` counts from 0 within the part. `new` tells that the
-    size had not been seen by this process. `reason` is the compiler's own word for a recompile.
+    `part` is "transient", "inprocess-transient" or "shapes"; `index` counts from 0 within the part.
+    `new` tells that the size had not been seen by this process. `reason` is the compiler's own word for a recompile.
     """
 
     role: Role
@@ -174,11 +173,9 @@ class Phase(msgspec.Struct, frozen=True):
 
 
 class PhaseRecord(CellRecord, frozen=True, tag="phases"):
-    """The phases of one compile; `total` is the cold start they are part of (s)."""
+    """The phases of a process's first compile."""
 
     phases: list[Phase]
-    total: float
-    when: str = "first"  # "first" or "inprocess"
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,18 +223,19 @@ class AccuracyRecord(CellRecord, frozen=True, tag="accuracy"):
 class MemoryRecord(CellRecord, frozen=True, tag="memory"):
     """Peak proportional set size (bytes) of the process tree while `name` ran, and before it.
 
-    Names: "compile"; "shapes" (before and after a walk); "steady" (growth shows a leak).
+    Names: "compile" and "inprocess", the second compile of a process.
     """
 
     name: str
     before: int
     peak: int
-    after: int = 0
-    calls: int = 0
 
 
 class ReplayRecord(CellRecord, frozen=True, tag="replay"):
-    """Time (s) spent in calls 1..counts[i], first call included, in one process without a pause."""
+    """Time (s) spent in `counts[i]` calls in steady state, eager and compiled in turn.
+
+    What came before them (compile, first call, transient) is in the other records of the cell.
+    """
 
     role: Role
     counts: list[int]

@@ -61,6 +61,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     p90_ms: float | None = None  # None below 64 samples
     p99_ms: float | None = None  # None below 662 samples
     samples: int = 0
+    outliers: int = 0  # single calls beyond Tukey's fences; flagged, never dropped
     eager_ms: Interval | None = None
     speedup: Interval | None = None  # eager / compiled, allocator as it comes
     speedup_kept: Interval | None = None  # both with freed pages kept: the part that is computation
@@ -71,7 +72,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     faults: float | None = None
     faults_eager: float | None = None
     starts: list[Start] = []
-    total_at_calls: float | None = None  # machine-cold start and `calls` calls
+    total_at_calls: float | None = None  # a start in `total_state` and `calls` calls
+    total_state: str = ""  # the coldest state that was measured
     saving_at_calls: float | None = None  # eager's total minus this one
     compile_peak_bytes: int | None = None
     operators: int | None = None
@@ -129,6 +131,10 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     low: list[float]
     high: list[float]
     replayed: int = 0
+    replay_counts: list[
+        float
+    ] = []  # calls that were really made, and their time (s) with the start
+    replay_seconds: list[float] = []
 
 
 class ShapeCall(msgspec.Struct, frozen=True, kw_only=True):

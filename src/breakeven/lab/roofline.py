@@ -10,6 +10,8 @@ import msgspec
 from breakeven.lab import ceilings
 from breakeven.lab.records import Program
 
+MEASURE_SECONDS = 120
+
 
 class Ceilings(msgspec.Struct, frozen=True):
     """Measured once per study: (bytes, bytes/s) points, and FLOP/s (2 per fused multiply-add)."""
@@ -32,8 +34,8 @@ class Ceilings(msgspec.Struct, frozen=True):
         return program.flops / seconds / self.peak
 
 
-def measure(threads: int) -> Ceilings:
-    """Measure both ceilings in a process of its own: some ten seconds.
+def measure(threads: int) -> Ceilings | None:
+    """Measure both ceilings in a process of its own: some ten seconds; None where that fails.
 
     Native threads run there, which an interrupted study could not leave safely; and what they
     allocate does not stay in the study.
@@ -46,9 +48,10 @@ def measure(threads: int) -> Ceilings:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         check=False,
+        timeout=MEASURE_SECONDS,
     )
     if done.returncode:
-        return Ceilings(bandwidth=[], peak=0.0)
+        return None
     return msgspec.json.decode(done.stdout, type=Ceilings)
 
 

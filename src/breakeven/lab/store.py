@@ -175,7 +175,7 @@ class Store:
         return [record for record in self.records() if isinstance(record, Header)]
 
     def finished(self) -> dict[str, Outcome]:
-        """The last outcome of each cell that has ended, by key; "interrupted" ones included."""
+        """The last outcome of each cell that has ended, by key."""
         return {record.key: record for record in self.records() if isinstance(record, Outcome)}
 
     def cells(self) -> list[CellRecords]:

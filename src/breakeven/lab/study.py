@@ -29,6 +29,8 @@ FULL_MINUTES, QUICK_MINUTES = 10.0, 3.0
 """Budget per subject where none is given."""
 EXPERIMENTS = ("fusion", "overhead", "shapes")
 CELL_SECONDS = 300.0
+LEAST_SECONDS, GRACE_SECONDS = 60.0, 30.0
+"""A cell may outlast the budget by the grace, and always has the least."""
 MEMORY_SHARE = 0.85
 PRICES = {"inductor": 45.0, "inductor-freezing": 45.0, "inductor-freezing-max-autotune": 120.0}
 USUAL_PRICE = 15.0
@@ -198,7 +200,9 @@ class _Study:
         for threads in self._threads():
             if str(threads) not in self._ceilings:
                 self._progress.cell("measuring bandwidth and peak", 0, 0, self._budget())
-                self._ceilings[str(threads)] = roofline.measure(threads)
+                found = roofline.measure(threads)
+                if found is not None:
+                    self._ceilings[str(threads)] = found
 
     def _plan(
         self, subjects: list[str], facts: dict[str, Facts], compilers: list[Compiler]
@@ -317,7 +321,7 @@ class _Study:
     def _run(self, job: Job, home: Path, on_record: Callable[..., None]) -> Outcome:
         cell = job.cell
         environment = knobs.worker_environment(str(home), cell.threads, {})
-        left = max(60.0, self._budget()) if self._request.quick else self._request.timeout
+        left = max(LEAST_SECONDS, self._budget() + GRACE_SECONDS)
         run_ = Run(
             job,
             home / "job.json",

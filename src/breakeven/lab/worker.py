@@ -72,9 +72,7 @@ def cold(bench: Bench, job_file: Path) -> None:
     alternates = {"steady", "replay", "inprocess"} & set(bench.job.cell.work) or bench.job.sizes
     if bench.compiler.own_threads and alternates:
         bench.eager = There(job_file)
-    wire.send(
-        PhaseRecord(phases=bench.compiled.phases(), total=0.0, key=wire.key, attempt=wire.attempt)
-    )
+    wire.send(PhaseRecord(phases=bench.compiled.phases(), key=wire.key, attempt=wire.attempt))
     try:
         wire.send(
             ProgramRecord(program=bench.compiled.program(), key=wire.key, attempt=wire.attempt)
@@ -107,9 +105,9 @@ def warm(bench: Bench) -> None:
         try:
             walk(bench)
         except Exception as error:
-            if len(work) == 1:
+            if len(work) == 1 or isinstance(error, Stop):
                 raise
-            wire.note("walk", f"the walk through the trace failed: {described(error)}")
+            wire.note("walk", f"the walk through the trace broke: {described(error)}")
     if "replay" in work:
         wire.send(Stage("replay"))
         replay(bench)

@@ -102,7 +102,7 @@ def refuse_mutation(program: torch.export.ExportedProgram, request: Request) -> 
         raise Unsupported(
             "An exported graph returns new tensors and keeps no state",
             f"The subject {request.subject.name} writes to {', '.join(sorted(set(written)))}",
-            "Study it with the compilers that keep mutation: inductor or breakeven-dynamo",
+            "Study it with the compilers that keep mutation: inductor, dynamo or aot",
         )
 
 

@@ -313,7 +313,7 @@ def refuse(compiler: Compiler, subject: Subject, off: tuple[str, ...]) -> None:
         raise Unsupported(
             f"{compiler.name} runs an exported graph, which returns new tensors and keeps no state",
             f"The subject {subject.name} {found} when it is called",
-            "Study it with the compilers that keep mutation: inductor or breakeven-dynamo",
+            "Study it with the compilers that keep mutation: inductor, dynamo or aot",
         )
     names = [technique.name for technique in compiler.techniques]
     unknown = [name for name in off if name not in names]

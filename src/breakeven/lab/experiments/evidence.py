@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from breakeven.lab import amortize, statistics
+from breakeven.lab.accuracy import classify
 from breakeven.lab.records import (
     AccuracyRecord,
     Block,
@@ -19,7 +20,7 @@ from breakeven.lab.records import (
     ProgramRecord,
     Timing,
 )
-from breakeven.lab.results import Interval
+from breakeven.lab.results import AccuracyClass, Interval
 from breakeven.lab.statistics import Estimate, Pair, Samples
 from breakeven.lab.store import CellRecords
 from breakeven.lab.subjects.subject import Size
@@ -27,6 +28,7 @@ from breakeven.lab.subjects.subject import Size
 R = TypeVar("R", bound=CellRecord)
 
 
+WORST_FIRST: tuple[AccuracyClass, ...] = ("wrong", "reduced", "unknown", "f32-level")
 CAUGHT = ("wrong", "memoizes", "does nothing", "defers", "recompiles")
 """Outcomes that discredit a compiler's other processes on the same subject."""
 
@@ -228,3 +230,17 @@ def single_calls(processes: Iterable[Process], role: str) -> Iterator[float]:
             block = pair[role == "compiled"]
             if block.batch == 1:
                 yield from block.seconds
+
+
+def worst_accuracy(
+    processes: Iterable[Process], part: str
+) -> tuple[AccuracyClass, AccuracyRecord | None]:
+    """The worst accuracy class over processes, and the record with the largest error in it."""
+    found: list[tuple[int, float, AccuracyRecord]] = []
+    for process in processes:
+        for record in process.accuracy(part):
+            found.append((WORST_FIRST.index(classify(record)), -record.compiled, record))
+    if not found:
+        return "unknown", None
+    rank, _, record = min(found, key=lambda one: one[:2])
+    return WORST_FIRST[rank], record

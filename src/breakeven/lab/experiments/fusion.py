@@ -8,15 +8,20 @@ from typing import cast
 import msgspec
 
 from breakeven.lab import statistics
-from breakeven.lab.accuracy import classify
 from breakeven.lab.compilers.compiler import Technique
-from breakeven.lab.experiments.evidence import Evidence, Process, each, interval, single_calls
-from breakeven.lab.records import AccuracyRecord, MemoryRecord, Program
-from breakeven.lab.results import Ablation, AccuracyClass, Interval, Row, Verdict
+from breakeven.lab.experiments.evidence import (
+    Evidence,
+    Process,
+    each,
+    interval,
+    single_calls,
+    worst_accuracy,
+)
+from breakeven.lab.records import MemoryRecord, Program
+from breakeven.lab.results import Ablation, Interval, Row, Verdict
 from breakeven.lab.roofline import Ceilings
 
 ALL_OFF, REMAINDER = "all off", "remainder"
-WORST_FIRST = ("wrong", "reduced", "unknown", "f32-level")
 
 
 def row(evidence: Evidence, compiler: str, version: str, ceilings: Ceilings | None) -> Row:
@@ -25,7 +30,7 @@ def row(evidence: Evidence, compiler: str, version: str, ceilings: Ceilings | No
     if first is None:
         return Row(compiler=compiler, version=version, outcome="not run")
     failed = first.outcome.outcome != "ok"
-    accuracy, worst = accuracy_of([first] if failed else evidence.find(compiler))
+    accuracy, worst = worst_accuracy([first] if failed else evidence.find(compiler), "first")
     line = Row(
         compiler=compiler,
         version=version,
@@ -73,6 +78,7 @@ def _with_times(line: Row, processes: list[Process]) -> Row:
         p90_ms=_scaled(statistics.quantile(alone, 0.9)),
         p99_ms=_scaled(statistics.quantile(alone, 0.99)),
         samples=len(alone),
+        outliers=sum(map(len, statistics.outliers(alone))),
         contended=sum(block.contended for block in blocks),
         blocks=len(blocks),
         faults=_faults(processes, "compiled"),
@@ -96,19 +102,6 @@ def _with_program(line: Row, processes: list[Process], ceilings: Ceilings | None
         bandwidth_fraction=ceilings.bandwidth_fraction(program, seconds) if ceilings else None,
         peak_fraction=ceilings.peak_fraction(program, seconds) if ceilings else None,
     )
-
-
-def accuracy_of(processes: list[Process]) -> tuple[AccuracyClass, AccuracyRecord | None]:
-    """The worst accuracy class over processes, and its first record."""
-    found: list[tuple[int, AccuracyRecord]] = []
-    for process in processes:
-        for record in process.accuracy("first"):
-            kind = classify(record)
-            found.append((WORST_FIRST.index(kind), record))
-    if not found:
-        return "unknown", None
-    rank, record = min(found, key=lambda pair: (pair[0], -pair[1].compiled))
-    return cast(AccuracyClass, WORST_FIRST[rank]), record
 
 
 def best_threads(evidence: Evidence) -> tuple[int, float]:

@@ -23,12 +23,13 @@ def with_costs(evidence: Evidence, row: Row, calls: int) -> Row:
     if row.outcome != "ok":
         return row
     starts = [start(evidence, row.compiler, state) for state in (*STATES, IN_PROCESS)]
-    total = total_at(evidence, row.compiler, calls)
-    eager = total_at(evidence, "eager", calls)
+    state, total = total_at(evidence, row.compiler, calls)
+    _, eager = total_at(evidence, "eager", calls)
     return msgspec.structs.replace(
         row,
         starts=[one for one in starts if one.cold is not None],
         total_at_calls=total,
+        total_state=state,
         saving_at_calls=None if total is None or eager is None else eager - total,
     )
 
@@ -49,14 +50,14 @@ def start(evidence: Evidence, compiler: str, state: str) -> Start:
     )
 
 
-def total_at(evidence: Evidence, compiler: str, calls: int) -> float | None:
-    """Time (s) of a start in the coldest state that was measured, and `calls` calls."""
+def total_at(evidence: Evidence, compiler: str, calls: int) -> tuple[str, float | None]:
+    """The coldest state that was measured, and the time (s) of a start in it and `calls` calls."""
     for state in STATES:
         cost = _cost(evidence, compiler, state)
         mean = _mean(evidence, compiler)
         if cost is not None and mean is not None:
-            return cost + calls * mean
-    return None
+            return state, cost + calls * mean
+    return "", None
 
 
 def phases(evidence: Evidence, compiler: str) -> list[PhaseRow]:
@@ -64,7 +65,7 @@ def phases(evidence: Evidence, compiler: str) -> list[PhaseRow]:
     rows = []
     for state in STATES:
         for process in evidence.starts(compiler, state):
-            record = next((r for r in process.all(PhaseRecord) if r.when == "first"), None)
+            record = next(iter(process.all(PhaseRecord)), None)
             total = process.cold()
             if record is None or total is None:
                 continue
@@ -90,7 +91,9 @@ def curve(evidence: Evidence, compiler: str, calls: int) -> Curve | None:
     if compiler != "eager":
         eager, compiled = evidence.means(compiler)
         gain = statistics.mean_interval([e - c for e, c in zip(eager, compiled, strict=True)])
-    fan = amortize.cumulative(max(cost, 0.0), mean, counts, gain)
+    cost = max(cost, 0.0)
+    fan = amortize.cumulative(cost, mean, counts, gain)
+    replay = _replay(evidence, compiler)
     return Curve(
         compiler=compiler,
         state=state,
@@ -98,7 +101,9 @@ def curve(evidence: Evidence, compiler: str, calls: int) -> Curve | None:
         seconds=fan.seconds,
         low=fan.low,
         high=fan.high,
-        replayed=_replayed(evidence, compiler),
+        replayed=replay[0][-1] if replay else 0,
+        replay_counts=[float(count) for count in replay[0]] if replay else [],
+        replay_seconds=[cost + seconds for seconds in replay[2]] if replay else [],
     )
 
 
@@ -186,7 +191,14 @@ def _confirmed(evidence: Evidence, compiler: str, state: str, found: amortize.Br
 
 
 def _replay(evidence: Evidence, compiler: str) -> tuple[list[int], list[float], list[float]] | None:
-    """Replayed counts with cumulative times of eager and compiled, on one set of counts."""
+    """Replayed counts with cumulative times of eager and compiled, on one set of counts.
+
+    Eager's are those of the first replay of any compiler: its calls are replayed beside theirs.
+    """
+    if compiler == "eager":
+        beside = (_replay(evidence, one) for one in evidence.compilers() if one != "eager")
+        first = next((replay for replay in beside if replay is not None), None)
+        return None if first is None else (first[0], first[1], first[1])
     for process in evidence.find(compiler, work="replay"):
         sides = {record.role: record for record in process.all(ReplayRecord)}
         if len(sides) == 2 and all(record.counts for record in sides.values()):
@@ -200,12 +212,3 @@ def _replay(evidence: Evidence, compiler: str) -> tuple[list[int], list[float], 
 def _at(record: ReplayRecord, counts: list[int]) -> list[float]:
     known = [0, *record.counts], [0.0, *record.cumulative]
     return [float(value) for value in np.interp(counts, *known)]
-
-
-def _replayed(evidence: Evidence, compiler: str) -> int:
-    if compiler == "eager":
-        return max(
-            (_replayed(evidence, c) for c in evidence.compilers() if c != "eager"), default=0
-        )
-    replay = _replay(evidence, compiler)
-    return replay[0][-1] if replay else 0

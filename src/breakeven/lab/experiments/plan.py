@@ -21,7 +21,6 @@ ONCE = ("inductor-freezing", "inductor-freezing-max-autotune")
 """Compilers measured in one process only: each costs as much as all others together."""
 REPEATS = 3
 SUITE_REPEATS = 5
-WALK_CALLS = 400
 
 
 class Priority(enum.IntEnum):

@@ -8,11 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from breakeven.lab import amortize, statistics
-from breakeven.lab.accuracy import classify
-from breakeven.lab.experiments.evidence import Evidence, Process, each, interval
-from breakeven.lab.experiments.fusion import WORST_FIRST
-from breakeven.lab.records import AccuracyRecord, Call
-from breakeven.lab.results import AccuracyClass, Interval, PolicyRow, ShapeCall, SizeRow
+from breakeven.lab.experiments.evidence import (
+    Evidence,
+    Process,
+    each,
+    interval,
+    worst_accuracy,
+)
+from breakeven.lab.records import Call
+from breakeven.lab.results import Interval, PolicyRow, ShapeCall, SizeRow
 from breakeven.lab.subjects.subject import Size
 
 POLICIES = ("automatic", "static", "dynamic", "bucket")
@@ -105,6 +109,12 @@ def policies(evidence: Evidence, compilers: Sequence[str]) -> list[PolicyRow]:
                     )
                 )
                 continue
+            broken = next((text for p in found if (text := p.note("walk"))), "")
+            if broken:
+                rows.append(
+                    PolicyRow(compiler=compiler, policy=policy, outcome="crash", detail=broken)
+                )
+                continue
             rows.append(_policy(evidence, compiler, policy, base, whole))
     return rows
 
@@ -112,7 +122,7 @@ def policies(evidence: Evidence, compilers: Sequence[str]) -> list[PolicyRow]:
 def walks(evidence: Evidence, compiler: str, policy: str, base: Process | None) -> list[Walk]:
     """The walks of a compiler under a policy, in order of their processes."""
     processes = evidence.find(compiler, policy=policy, work="shapes")
-    return [Walk(p, base) for p in processes if p.calls("shapes")]
+    return [Walk(p, base) for p in processes if p.calls("shapes") and not p.note("walk")]
 
 
 def calls(evidence: Evidence, compiler: str) -> list[ShapeCall]:
@@ -164,7 +174,7 @@ def _policy(
     colds = _colds(evidence, compiler, policy, found)
     cold = math.fsum(colds) / len(colds) if colds else 0.0
     recompiles = [call for walk in found[:1] for call in walk.calls if call.compiles]
-    accuracy, worst = _accuracy(found)
+    accuracy, worst = worst_accuracy([walk.process for walk in found], "shapes")
     eager_total = base.seconds + (base.process.cold() or 0.0) if base else None
     after_first = statistics.quantity_interval([a for a in after if a is not None])
     total = statistics.quantity_interval([a + cold for a in after if a is not None])
@@ -260,18 +270,6 @@ def _log_speed(found: list[Walk], sizes_: list[Size]) -> list[float]:
 def _growth(found: list[Walk]) -> int | None:
     texts = [walk.process.note("walk-growth") for walk in found]
     return max((int(text) for text in texts if text), default=None)
-
-
-def _accuracy(found: list[Walk]) -> tuple[AccuracyClass, AccuracyRecord | None]:
-    ranked: list[tuple[int, AccuracyRecord]] = []
-    for walk in found:
-        for record in walk.process.accuracy("shapes"):
-            kind = classify(record)
-            ranked.append((WORST_FIRST.index(kind), record))
-    if not ranked:
-        return "unknown", None
-    rank, worst = min(ranked, key=lambda pair: (pair[0], -pair[1].compiled))
-    return WORST_FIRST[rank], worst  # type: ignore[return-value]
 
 
 def _step(compiler: str, policy: str, call: Call, total: float) -> ShapeCall:
