@@ -18,7 +18,8 @@ FILES = {
     "misfit.py": "import torch\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x, y):\n"
     "        return x + y\n\n\ndef get_inputs():\n    return [torch.ones(2)]\n\n\n"
     "def get_init_inputs():\n    return []\n",
-    "good.py": "import torch\n\n\ndef make():\n    return torch.nn.Linear(4, 4), (torch.ones(2, 4),)\n",
+    "good.py": "import torch\n\n\ndef make():\n"
+    "    return torch.nn.Linear(4, 4), (torch.ones(2, 4),)\n",
     "not_a_model.onnx": "text",
 }
 

@@ -22,7 +22,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "store.md"
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
     """Two compilers; the second attempt of the first is the one that counts, a third was killed."""
-    folder = tmp_path / "study-minilm"
+    folder = tmp_path / "studies" / "sentences"
     with Store.open(folder, write=True) as store:
         store.append(
             r.Header(schema=1, command=["x"], plan={}, environment={"cpu": "a"}, time=time.time())

@@ -150,7 +150,8 @@ class Call(CellRecord, frozen=True, tag="call"):
     """One call timed alone: the transient after the first call, or a step of a shape walk.
 
     `part` is "transient", "inprocess-transient" or "shapes"; `index` counts from 0 within the part.
-    `new` tells that the size had not been seen by this process. `reason` is the compiler's own word for a recompile.
+    `new` tells that the size had not been seen by this process. `reason` is the compiler's own word
+    for a recompile.
     """
 
     role: Role
