@@ -138,7 +138,7 @@ def test_outcomes(study: Path) -> None:
 
 def test_the_python_of_the_page(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (snippet,) = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
-    monkeypatch.chdir(study.parent)
+    monkeypatch.chdir(study.parent.parent)
     printed: list[str] = []
     exec(snippet, {"print": printed.append})
     rows = list(csv.reader(io.StringIO(printed[0])))

@@ -131,10 +131,8 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     low: list[float]
     high: list[float]
     replayed: int = 0
-    replay_counts: list[
-        float
-    ] = []  # calls that were really made, and their time (s) with the start
-    replay_seconds: list[float] = []
+    replay_counts: list[float] = []  # calls that were really made
+    replay_seconds: list[float] = []  # their time (s), the start included
 
 
 class ShapeCall(msgspec.Struct, frozen=True, kw_only=True):
