@@ -12,12 +12,17 @@ import msgspec
 from breakeven.lab.compilers import registry
 from breakeven.lab.describe import Facts
 from breakeven.lab.experiments import fusion, overhead, shapes
-from breakeven.lab.experiments.evidence import Evidence
+from breakeven.lab.experiments.evidence import Evidence, Process, each, interval
 from breakeven.lab.experiments.plan import ONCE, reference_size
 from breakeven.lab.records import SCHEMA, Cell, Header, Outcome, short
 from breakeven.lab.results import OutcomeRow, Results, SubjectResults
 from breakeven.lab.roofline import Ceilings
-from breakeven.lab.statistics import Verdict, band_p_value, control_false_discovery
+from breakeven.lab.statistics import (
+    Verdict,
+    band_p_value,
+    control_false_discovery,
+    process_interval,
+)
 from breakeven.lab.store import CellRecords, Store
 from breakeven.lab.study import Request, label
 
@@ -42,7 +47,7 @@ def results(folder: Path) -> Results:
         for name, threads in groups
     ]
     if len(subjects) > 1:
-        subjects = _controlled(subjects, cells)
+        subjects = _controlled(_largest_again(subjects, cells), cells)
     return Results(
         schema=SCHEMA,
         command=header.command,
@@ -177,6 +182,37 @@ def _longer(command: list[str], cells: list[CellRecords]) -> str:
             continue
         kept.append(word)
     return " ".join([*kept, "--budget", str(60 + math.ceil(spent))])
+
+
+def _largest_again(
+    subjects: list[SubjectResults], cells: list[CellRecords]
+) -> list[SubjectResults]:
+    """The largest speedup of a suite, as its later processes measured it.
+
+    It was picked by each row's first process, which therefore tends to flatter it; the processes
+    after that one are fresh and did not take part in the choice.
+    """
+    best: tuple[float, int, int, Evidence] | None = None
+    for i, subject in enumerate(subjects):
+        evidence = Evidence(cells, subject.subject, subject.threads)
+        for j, row in enumerate(subject.rows):
+            first = evidence.first(row.compiler)
+            ratio = first.log_ratio() if first and row.accuracy == "f32-level" else None
+            if ratio is not None and (best is None or ratio > best[0]):
+                best = (ratio, i, j, evidence)
+    if best is None:
+        return subjects
+    _, i, j, evidence = best
+    row = subjects[i].rows[j]
+    fresh = [p for p in evidence.steady(row.compiler) if p.cell.repetition > 0]
+    again = process_interval(each(fresh, Process.log_ratio))
+    if again is None or again.n < 2:
+        return subjects
+    note = f"The largest speedup of the suite, measured again in {again.n} fresh processes."
+    rows = list(subjects[i].rows)
+    rows[j] = msgspec.structs.replace(row, speedup=interval(again), notes=[*row.notes, note])
+    told = msgspec.structs.replace(subjects[i], rows=rows)
+    return [*subjects[:i], told, *subjects[i + 1 :]]
 
 
 def _controlled(subjects: list[SubjectResults], cells: list[CellRecords]) -> list[SubjectResults]:

@@ -25,8 +25,6 @@ COLOURS = {
     "onnxruntime": ("#007d5a", "#3cc398"),
     "openvino": ("#c04a00", "#ff8f4d"),
     "openvino-default": ("#e2814a", "#ffc199"),
-    "breakeven": ("#9c3674", "#ee93c5"),
-    "breakeven-dynamo": ("#c873a7", "#f6c2df"),
     "dynamo": ("#868d97", "#7d858f"),
     "aot": ("#6d747e", "#969da6"),
 }
@@ -163,6 +161,29 @@ _FINE = sorted(
     for power in range(-3, 5)
     for step in (1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2, 2.5, 3, 4, 5, 6, 7, 8, 9, 9.5)
 )
+
+
+def seconds_axis(values: Sequence[float]) -> dict[str, Any]:
+    """A log axis of time whose ticks are written with their units."""
+    steps = [1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 60, 600, 3600, 36000, 360000, 3600000]
+    texts = ["10 µs", "100 µs", "1 ms", "10 ms", "0.1 s", "1 s", "10 s", "1 min", "10 min",
+             "1 h", "10 h", "100 h", "1,000 h"]  # fmt: skip
+    usable = [value for value in values if value > 0] or [1.0]
+    low, high = min(usable) / 1.3, max(usable) * 1.3
+    return {
+        "type": "log",
+        "range": [rounded(math.log10(low)), rounded(math.log10(high))],
+        "tickvals": steps,
+        "ticktext": texts,
+    }
+
+
+def hide(traces: Sequence[Trace], views: Sequence[View]) -> None:
+    """Traces outside the first view start hidden."""
+    if views:
+        for number, trace in enumerate(traces):
+            if number not in views[0].show:
+                trace["visible"] = False
 
 
 def band(low: float, high: float, axis: str = "x") -> dict[str, Any]:
