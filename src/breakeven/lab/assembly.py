@@ -57,7 +57,7 @@ def results(folder: Path) -> Results:
         seconds=sum(cell.outcome.seconds for cell in cells),
         environment=header.environment,
         subjects=subjects,
-        not_run=_not_run(planned, finished, cells, header),
+        not_run=[*_unloadable(header), *_not_run(planned, finished, cells, header)],
         notes=store.warnings,
     )
 
@@ -127,6 +127,16 @@ def _outcomes(
         for cell in cells
         if cell.outcome.outcome != "ok"
         and (cell.cell.subject, cell.cell.threads) == (name, threads)
+    ]
+
+
+def _unloadable(header: Header) -> list[OutcomeRow]:
+    """Subjects of a suite that do not load or do not run in eager PyTorch."""
+    failed: dict[str, str] = header.plan.get("unloadable", {})
+    command = " ".join(header.command)
+    return [
+        OutcomeRow(cell=short(name), compiler="eager", outcome="crash", detail=why, command=command)
+        for name, why in failed.items()
     ]
 
 

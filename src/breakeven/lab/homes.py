@@ -7,11 +7,8 @@ the same subject, compiler and condition has left.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,6 +16,7 @@ from pathlib import Path
 
 from breakeven import knobs
 from breakeven.errors import StoreError
+from breakeven.lab import lifeline
 from breakeven.lab.compilers import registry
 from breakeven.lab.records import Cell
 
@@ -117,9 +115,7 @@ def warm_up(command: list[str], environment: Mapping[str, str]) -> None:
     except subprocess.TimeoutExpired:
         pass
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+        lifeline.end(child)
 
 
 def _condition(cell: Cell) -> str:

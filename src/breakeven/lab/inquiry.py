@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +14,7 @@ import msgspec
 
 from breakeven import knobs
 from breakeven.errors import SubjectError
+from breakeven.lab import lifeline
 from breakeven.lab.describe import Facts, Question
 from breakeven.lab.process import last_words
 
@@ -45,9 +44,7 @@ def ask(question: Question, folder: Path) -> Facts:
         try:
             answer = _read_all(read, DESCRIBE_SECONDS)
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+            lifeline.end(child)
         if answer:
             return msgspec.json.decode(answer, type=Facts)
     raise SubjectError(

@@ -20,7 +20,7 @@ from typing import IO
 
 import msgspec
 
-from breakeven.lab import procfs
+from breakeven.lab import lifeline, procfs
 from breakeven.lab.job import Job, Stage, decode_message, encode
 from breakeven.lab.records import AnyRecord, MemoryRecord, Outcome, OutcomeKind, Timing
 
@@ -79,9 +79,7 @@ class Run:
             with os.fdopen(self._read, "rb", buffering=0) as pipe:
                 stopped = self._follow(pipe)
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._child.pid, signal.SIGKILL)
-            status = self._child.wait()
+            status = lifeline.end(self._child)
         self._remember_memory()
         seconds = time.perf_counter() - self._start
         if stopped is None and self._outcome is not None:

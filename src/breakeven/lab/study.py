@@ -71,19 +71,9 @@ class Progress(Protocol):
         ...
 
 
-class Finished(msgspec.Struct, kw_only=True):
-    """A study after its run: what was asked, known and left out."""
-
-    request: Request
-    facts: dict[str, Facts]
-    planned: list[Planned]
-    not_run: list[Planned]
-    seconds: float
-
-
 def run(
     request: Request, progress: Progress, recommend: Callable[[Path], str] = lambda _: ""
-) -> Finished:
+) -> None:
     """Run every cell of the request that the budget allows and the store does not hold yet.
 
     `recommend` names the compiler that the records of a folder recommend; its replay comes first.
@@ -97,7 +87,7 @@ def run(
     subjects = [name for spec in request.subjects for name in expanded(spec, request.quick)]
     compilers = [registry.get(name) for name in with_eager(request.compilers)]
     with Store.open(Path(request.out), write=True) as store:
-        return _Study(request, store, progress, recommend).run(subjects, compilers)
+        _Study(request, store, progress, recommend).run(subjects, compilers)
 
 
 def expanded(spec: str, quick: bool) -> list[str]:
@@ -130,11 +120,12 @@ class _Study:
         self._environment = machine.environment()
         self._headers: list[Header] = []
         self._facts: dict[str, Facts] = {}
+        self._unloadable: dict[str, str] = {}
         self._before = 0.0
         self._subjects = 1
         self._start = time.perf_counter()
 
-    def run(self, subjects: list[str], compilers: list[Compiler]) -> Finished:
+    def run(self, subjects: list[str], compilers: list[Compiler]) -> None:
         self._availability = {one.name: one.available() for one in compilers}
         self._headers = self._store.headers()
         resume.check(self._folder, self._headers, self._environment)
@@ -143,6 +134,7 @@ class _Study:
         self._facts = {name: one for name, one in facts.items() if one.error is None}
         if not self._facts:
             raise SubjectError(*next(one.error for one in facts.values() if one.error))
+        self._unloadable = {n: " ".join(one.error) for n, one in facts.items() if one.error}
         subjects, facts = list(self._facts), self._facts
         planned = self._plan(subjects, facts, compilers)
         self._measure_ceilings()
@@ -157,22 +149,14 @@ class _Study:
             and done[one.cell.key].outcome != "ok"
         }
         waiting = [one for one in planned if one.cell.key not in done]
-        not_run = self._work(waiting, len(planned), failed)
+        self._work(waiting, len(planned), failed)
         self._homes.clear()
-        finished = Finished(
-            request=self._request,
-            facts=facts,
-            planned=planned,
-            not_run=not_run,
-            seconds=time.perf_counter() - self._start,
-        )
         if not any(one.outcome == "ok" for one in self._store.finished().values()):
             raise NothingMeasured(
                 "A study needs at least one cell that ends in a number",
                 f"None of {len(planned)} did; the outcomes are in {self._folder}",
                 f"Read them with `breakeven report {self._request.out}` and the logs beside them",
             )
-        return finished
 
     def _describe(self, name: str, compilers: list[Compiler]) -> Facts:
         self._progress.cell(f"looking at {short(name)}", 0, 0, self._budget())
@@ -233,6 +217,7 @@ class _Study:
                     "facts": msgspec.to_builtins(facts),
                     "cells": msgspec.to_builtins([one.cell for one in planned]),
                     "versions": {n: a.version for n, a in self._availability.items()},
+                    "unloadable": self._unloadable,
                     "ceilings": msgspec.to_builtins(self._ceilings),
                 },
                 environment=self._environment,
@@ -253,8 +238,7 @@ class _Study:
         waiting: list[Planned],
         total: int,
         failed: set[tuple[str, str, int]],
-    ) -> list[Planned]:
-        not_run: list[Planned] = []
+    ) -> None:
         told = False
         queue = deque(waiting)
         while queue:
@@ -271,7 +255,6 @@ class _Study:
             if group in failed and one.priority is not Priority.FIRST:
                 continue
             if self._price(one) > self._budget() and not self._must(one):
-                not_run.append(one)
                 continue
             self._progress.cell(
                 label(cell), total - len(queue) - 1, total, max(0.0, self._budget())
@@ -281,7 +264,6 @@ class _Study:
             self._progress.ended(outcome)
             if outcome.outcome != "ok" and one.priority is Priority.FIRST:
                 failed.add(group)
-        return not_run
 
     def _recommended_first(self, queue: deque[Planned]) -> deque[Planned]:
         """The replay of the choice that the records so far recommend, before the other replays."""
