@@ -51,6 +51,7 @@ def study(
     quick: Annotated[bool, typer.Option(help="One process a cell, no intervals.")] = False,
     out: Annotated[str, typer.Option(metavar="DIR", help="Default: study-SUBJECT.")] = "",
     fresh: Annotated[bool, typer.Option(help="Forget what DIR holds.")] = False,
+    tables: Annotated[bool, typer.Option("--tables", help="Print every table.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
 ) -> None:
     """Measure compilers on SUBJECT: what they gain, what they cost, after how many calls they pay.
@@ -77,7 +78,7 @@ def study(
         command=["breakeven", *sys.argv[1:]],
     )
     try:
-        api.run_in_terminal(request, fresh=fresh, as_json=json)
+        api.run_in_terminal(request, fresh=fresh, whole=tables, as_json=json)
     except KeyboardInterrupt as stopped:
         typer.echo(STOPPED, err=True)
         raise typer.Exit(INTERRUPTED) from stopped
@@ -86,13 +87,14 @@ def study(
 @app.command()
 def report(
     folder: Annotated[str, typer.Argument(metavar="DIR")],
+    tables: Annotated[bool, typer.Option("--tables", help="Print every table.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
     csv: Annotated[str, typer.Option(metavar="DIR", help="Write every table as CSV.")] = "",
 ) -> None:
     """Compute the tables and the page of a study anew from its records."""
     from breakeven.lab import api
 
-    api.report_in_terminal(folder, as_json=json, csv=csv)
+    api.report_in_terminal(folder, whole=tables, as_json=json, csv=csv)
 
 
 @app.command()

@@ -70,6 +70,7 @@ def row(compiler: str, **changes: object) -> Row:
         "mean_ms": ms * 1.02,
         "p90_ms": ms * 1.1,
         "samples": 320,
+        "outliers": 7,
         "eager_ms": around(EAGER_MS, 0.02),
         "speedup": around(speedup),
         "speedup_kept": around(1 + (speedup - 1) * 0.7),
@@ -81,6 +82,7 @@ def row(compiler: str, **changes: object) -> Row:
         "faults_eager": 1840.0,
         "starts": starts(cold, EAGER_MS - ms),
         "total_at_calls": total,
+        "total_state": "machine-cold",
         "saving_at_calls": CALLS * EAGER_MS / 1e3 - total,
         "compile_peak_bytes": 812 << 20,
         "operators": 214,
@@ -124,6 +126,9 @@ def failing_rows() -> list[Row]:
         row("never-pays", verdict="slower", speedup=around(0.8), saving_at_calls=-70.0,
             starts=[Start(state="machine-cold", cold=around(9.0),
                           break_even=BreakEven(kind="never"))]),
+        row("warm-only", verdict="faster", speedup=around(1.2), total_state="toolchain-warm",
+            starts=[Start(state="toolchain-warm", cold=around(6.0), artifact="miss",
+                          break_even=BreakEven(kind="calls", calls=around(1400.0, 0.2)))]),
         row("open-one", verdict="cannot tell", speedup=around(1.02, 0.1), contended=0,
             starts=[Start(state="machine-cold", cold=around(4.0), break_even=BreakEven(
                 kind="may never", calls=Interval(9e4, 8e3, None, 5)))]),
@@ -170,11 +175,13 @@ def phase_rows() -> list[PhaseRow]:
 
 
 def curve(compiler: str, state: str, cold: float, ms: float, spread: float, replayed: int) -> Curve:
-    """A straight line of cumulative time, its fan opening beyond `replayed`."""
+    """A line of cumulative time with its fan, and a replay that went a little slower than it."""
     counts = [float(round(10 ** (i / 8))) for i in range(49)]
     counts = sorted(set(counts))
     seconds = [cold + count * ms / 1e3 for count in counts]
-    open_at = [max(0.0, count - replayed) * ms / 1e3 * spread for count in counts]
+    open_at = [count * ms / 1e3 * spread for count in counts]
+    made = sorted({*[count for count in counts if count < replayed], float(replayed)})
+    made = made if replayed else []
     return Curve(
         compiler=compiler,
         state=state,
@@ -183,6 +190,8 @@ def curve(compiler: str, state: str, cold: float, ms: float, spread: float, repl
         low=[value - width for value, width in zip(seconds, open_at, strict=True)],
         high=[value + width for value, width in zip(seconds, open_at, strict=True)],
         replayed=replayed,
+        replay_counts=made,
+        replay_seconds=[1.03 * (cold + count * ms / 1e3) for count in made],
     )
 
 
@@ -258,6 +267,8 @@ def policy_rows(calls: list[ShapeCall]) -> list[PolicyRow]:
             detail="padding without the mask",
         )
     )
+    made.append(PolicyRow(compiler="openvino", policy="bucket", outcome="crash",
+                          detail="the walk broke at call 17: the process died"))  # fmt: skip
     made.append(PolicyRow(compiler="torchscript", policy="static", outcome="unsupported",
                           detail="this compiler has one policy"))  # fmt: skip
     return made

@@ -153,22 +153,22 @@ def slug(subjects: list[str]) -> str:
     return words.strip("-").lower()[:40] or "subject"
 
 
-def run_in_terminal(request: Request, *, fresh: bool, as_json: bool) -> None:
+def run_in_terminal(request: Request, *, fresh: bool, whole: bool, as_json: bool) -> None:
     """Run a study with a progress display, print its tables, write its page."""
     folder = Path(request.out)
     if fresh:
         resume.forget(folder)
     with Terminal(Console(stderr=True)) as progress:
         studies.run(request, progress, recommended)
-    show(publish(folder), folder, as_json=as_json)
+    show(publish(folder), folder, whole=whole, as_json=as_json)
 
 
-def report_in_terminal(folder: str, *, as_json: bool, csv: str) -> None:
+def report_in_terminal(folder: str, *, whole: bool, as_json: bool, csv: str) -> None:
     """Compute results anew from stored records."""
     results = publish(Path(folder))
     if csv:
         csv_tables.export(results, Path(csv))
-    show(results, Path(folder), as_json=as_json)
+    show(results, Path(folder), whole=whole, as_json=as_json)
 
 
 def recommended(folder: Path) -> str:
@@ -185,13 +185,13 @@ def publish(folder: Path) -> Results:
     return results
 
 
-def show(results: Results, folder: Path, *, as_json: bool) -> None:
-    """Print results as tables or as JSON."""
+def show(results: Results, folder: Path, *, whole: bool, as_json: bool) -> None:
+    """Print results as tables, the main ones or the `whole` set, or as JSON."""
     if as_json:
         sys.stdout.write(json.dumps(msgspec.to_builtins(results), indent=1) + "\n")
         return
     console = Console()
-    console.print(terminal.render(results))
+    console.print(terminal.render(results, whole=whole))
     console.print(f"page: {folder / PAGE}", highlight=False, soft_wrap=True)
 
 

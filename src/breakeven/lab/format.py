@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from breakeven.lab.results import BreakEven, Interval, PhaseRow, Row, Start
+from breakeven.lab.results import BreakEven, Curve, Interval, PhaseRow, Row, Start
 
 NONE = "—"
 NO_BOUND = "no bound"
@@ -220,6 +221,17 @@ def start(row: Row, state: str) -> Start | None:
     return next((start for start in row.starts if start.state == state), None)
 
 
+def coldest(row: Row) -> Start | None:
+    """The start in the coldest state that was measured; a later start in a process is none."""
+    found = (start(row, state) for state in STATES[:3])
+    return next((one for one in found if one is not None), None)
+
+
+def begun(start: Start) -> str:
+    """With which start a count or a total begins; empty for the machine-cold one."""
+    return "" if start.state == STATES[0] else f"{start.state} start"
+
+
 def sentence(text: str) -> str:
     """`text` as a sentence: capital first, full stop last."""
     text = " ".join(text.split())
@@ -244,3 +256,40 @@ def unattributed(row: PhaseRow) -> float:
     named = sum(part.seconds for part in row.parts if part.stage != "unattributed")
     told = sum(part.seconds for part in row.parts if part.stage == "unattributed")
     return max(told, row.total - named, 0.0)
+
+
+def total(row: Row) -> str:
+    """What `calls` calls cost, and with which start where that is not the machine-cold one."""
+    shown = seconds(row.total_at_calls)
+    if row.total_at_calls is None or row.total_state in ("", STATES[0]):
+        return shown
+    return f"{shown} ({row.total_state} start)"
+
+
+def replayed(curve: Curve) -> float:
+    """The last call of a curve that was really made; 0 where none was."""
+    return curve.replay_counts[-1] if curve.replay_counts else 0.0
+
+
+def cumulative(curve: Curve, calls: float) -> Interval | None:
+    """Seconds of the first `calls` calls of a curve, its start included.
+
+    As the replay took where it went so far; beyond it computed, with the fan as bounds. None before
+    the first point of the curve and past its last.
+    """
+    if curve.replay_counts and curve.replay_counts[0] <= calls <= curve.replay_counts[-1]:
+        return Interval(between(curve.replay_counts, curve.replay_seconds, calls))
+    if not curve.counts or not curve.counts[0] <= calls <= curve.counts[-1]:
+        return None
+    lines = (curve.seconds, curve.low, curve.high)
+    estimate, low, high = (between(curve.counts, line, calls) for line in lines)
+    return Interval(estimate, low, high)
+
+
+def between(points: Sequence[float], values: Sequence[float], at: float) -> float:
+    """The value at `at`, in proportion between ascending points; at an end, that of the end."""
+    after = bisect.bisect_left(points, at)
+    if after == len(points) or points[after] == at or after == 0:
+        return values[min(after, len(points) - 1)]
+    share = (at - points[after - 1]) / (points[after] - points[after - 1])
+    return values[after - 1] + share * (values[after] - values[after - 1])

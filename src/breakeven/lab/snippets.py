@@ -1,6 +1,7 @@
 """Code to paste for each compiler and shape policy; `model` and `inputs` (a tuple) are the user's.
 
-Every snippet ends with `fast`, a callable that takes and returns torch tensors.
+Every snippet makes `fast`, a callable that takes and returns torch tensors; under bucket-and-pad
+`bucketed` around it is the one to call.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import torch
 {config}
 model.eval()
 fast = torch.compile(model{arguments})
-
+{bucket}
 with torch.inference_mode():
-    output = fast(*inputs)  # the first call compiles"""
+    output = {call}(*inputs)  # the first call compiles"""
 
 _TORCHSCRIPT = """\
 import torch
@@ -26,7 +27,9 @@ with torch.inference_mode():
     fast = torch.jit.trace(model, inputs, check_trace=False)
     fast = torch.jit.freeze(fast)
     fast(*inputs), fast(*inputs)  # the first two calls profile and optimize
-    output = fast(*inputs)"""
+{bucket}
+with torch.inference_mode():
+    output = {call}(*inputs)"""
 
 _ONNXRUNTIME = """\
 # pip install onnxruntime onnx onnxscript
@@ -47,6 +50,29 @@ def fast(*inputs):
 
 output = fast(*inputs)"""
 
+_ONNXRUNTIME_BY_SHAPE = """\
+# pip install onnxruntime onnx onnxscript
+import onnxruntime
+import torch
+
+model.eval()
+sessions = {{}}  # one for each shape
+
+def fast(*inputs):
+    shapes = tuple(value.shape for value in inputs)
+    if shapes not in sessions:
+        program = torch.onnx.export(model, inputs, dynamo=True).model_proto.SerializeToString()
+        sessions[shapes] = onnxruntime.InferenceSession(
+            program, providers=["CPUExecutionProvider"]
+        )
+    names = (value.name for value in sessions[shapes].get_inputs())
+    arrays = (value.numpy(force=True) for value in inputs)
+    results = sessions[shapes].run(None, dict(zip(names, arrays)))
+    outputs = tuple(torch.from_numpy(result) for result in results)
+    return outputs[0] if len(outputs) == 1 else outputs
+{bucket}
+output = {call}(*inputs)  # the first call at a shape compiles"""
+
 _OPENVINO = """\
 # pip install openvino
 import openvino
@@ -63,12 +89,25 @@ def fast(*inputs):
 
 output = fast(*inputs)"""
 
-_BREAKEVEN = """\
-import breakeven
+_OPENVINO_BY_SHAPE = """\
+# pip install openvino
+import openvino
+import torch
 
 model.eval()
-fast = breakeven.compile(model, inputs{arguments})
-output = fast(*inputs)"""
+compiled = {{}}  # one for each shape
+
+def fast(*inputs):
+    shapes = tuple(value.shape for value in inputs)
+    if shapes not in compiled:
+        pinned = [list(shape) for shape in shapes]
+        program = openvino.convert_model(model, example_input=inputs, input=pinned)
+        compiled[shapes] = openvino.Core().compile_model(program, "CPU"{precision})
+    results = compiled[shapes]([value.numpy(force=True) for value in inputs]).to_tuple()
+    outputs = tuple(torch.from_numpy(result) for result in results)
+    return outputs[0] if len(outputs) == 1 else outputs
+{bucket}
+output = {call}(*inputs)  # the first call at a shape compiles"""
 
 _EAGER = """\
 import torch
@@ -80,15 +119,22 @@ with torch.inference_mode():
     output = fast(*inputs)"""
 
 _BUCKET = """
-
-# Bucket-and-pad: pad the varying dimension up to one of a few lengths, mask included, and strip
-# the result, so that only {buckets} sizes are ever compiled.
-import bisect
-
-buckets = {lengths}
-
-def bucket(length):
-    return buckets[bisect.bisect_left(buckets, length)]"""
+# Pads every input along `axis` to the next power of two, with zeros, so that its mask leaves out
+# what was added, and strips the answer: only a few sizes are ever compiled. `longest` is the most
+# that the model takes; strip=False is for an answer without that axis, as a pooled one.
+def bucketed(*inputs, axis=1, longest=None, strip=True):
+    length = inputs[0].shape[axis]
+    bucket = max(16, 1 << (length - 1).bit_length())
+    bucket = max(length, min(bucket, longest or bucket))
+    room = [0, bucket - length]
+    pads = ([0, 0] * (value.dim() - 1 - axis) + room for value in inputs)
+    output = fast(*(torch.nn.functional.pad(v, pad) for v, pad in zip(inputs, pads)))
+    if not strip:
+        return output
+    if isinstance(output, tuple):
+        return tuple(value.narrow(axis, 0, length) for value in output)
+    return output.narrow(axis, 0, length)
+"""
 
 
 def snippet(
@@ -97,7 +143,6 @@ def snippet(
     *,
     threads: int | None = None,
     sizes: Mapping[str, int] | None = None,
-    buckets: tuple[int, ...] = (),
 ) -> str:
     """Working code for `compiler` under `policy`; empty for a compiler that is not known here.
 
@@ -106,51 +151,49 @@ def snippet(
         policy: "static", "automatic", "dynamic" or "bucket".
         threads: torch's thread count to set first, where it is part of the advice.
         sizes: the dimensions that vary; without any, nothing is made dynamic.
-        buckets: the lengths to pad to, for the policy "bucket".
     """
-    code = _code(compiler, policy, bool(sizes), threads)
-    if code and policy == "bucket":
-        lengths = list(buckets) or [16, 32, 64, 128, 256, 512]
-        code += _BUCKET.format(buckets=len(lengths), lengths=lengths)
-    return code
-
-
-def _code(compiler: str, policy: str, varies: bool, threads: int | None) -> str:
+    padded = policy == "bucket"
+    rest = {"bucket": _BUCKET if padded else "", "call": "bucketed" if padded else "fast"}
+    by_shape = padded or (policy == "static" and bool(sizes))
     if compiler == "eager":
         line = f"\ntorch.set_num_threads({threads})" if threads else ""
         return _EAGER.format(threads=line)
     if compiler.startswith("inductor"):
-        return _inductor(compiler, policy)
+        return _inductor(compiler, policy, sizes, rest)
     if compiler == "torchscript":
-        return _TORCHSCRIPT
+        return _TORCHSCRIPT.format(**rest)
     if compiler == "onnxruntime":
-        return _onnxruntime(policy, varies)
+        return _ONNXRUNTIME_BY_SHAPE.format(**rest) if by_shape else _onnxruntime(policy, sizes)
     if compiler in ("openvino", "openvino-default"):
-        return _openvino(compiler, policy)
-    if compiler == "breakeven":
-        arguments = ", dynamic=False" if policy in ("static", "bucket") else ""
-        return _BREAKEVEN.format(arguments=arguments)
-    if compiler == "breakeven-dynamo":
-        return _INDUCTOR.format(config="", arguments=_arguments(policy, 'backend="breakeven"'))
+        precision = ', {"INFERENCE_PRECISION_HINT": "f32"}' if compiler == "openvino" else ""
+        if by_shape:
+            return _OPENVINO_BY_SHAPE.format(precision=precision, **rest)
+        return _openvino(precision, policy)
     return ""
 
 
-def _inductor(compiler: str, policy: str) -> str:
-    config = ""
+def _inductor(
+    compiler: str, policy: str, sizes: Mapping[str, int] | None, rest: Mapping[str, str]
+) -> str:
+    modules, settings = [], []
+    if policy == "static" and sizes:
+        modules.append("import torch._dynamo.config")
+        settings.append(
+            "torch._dynamo.config.recompile_limit = 1_000  # one compile for each shape"
+        )
     if "freezing" in compiler:
-        config = "import torch._inductor.config\n\ntorch._inductor.config.freezing = True"
+        modules.append("import torch._inductor.config")
+        settings.append("torch._inductor.config.freezing = True")
+    config = "\n".join([*modules, *([""] if settings else []), *settings])
     mode = ['mode="max-autotune-no-cudagraphs"'] if compiler.endswith("max-autotune") else []
-    return _INDUCTOR.format(config=config, arguments=_arguments(policy, *mode))
+    # automatic is the default of torch.compile
+    wanted = [*mode, *([_DYNAMIC[policy]] if policy in _DYNAMIC else [])]
+    arguments = "".join(f", {argument}" for argument in wanted)
+    return _INDUCTOR.format(config=config, arguments=arguments, **rest)
 
 
-def _arguments(policy: str, *others: str) -> str:
-    """The keyword arguments of `torch.compile`; automatic is its own default."""
-    wanted = [*others, *([_DYNAMIC[policy]] if policy in _DYNAMIC else [])]
-    return "".join(f", {argument}" for argument in wanted)
-
-
-def _onnxruntime(policy: str, varies: bool) -> str:
-    if policy in ("static", "bucket") or not varies:
+def _onnxruntime(policy: str, sizes: Mapping[str, int] | None) -> str:
+    if policy == "static" or not sizes:
         return _ONNXRUNTIME.format(shapes="", dynamic="")
     shapes = (
         "# every axis may vary; torch.export tells where the model pins one\n"
@@ -160,9 +203,8 @@ def _onnxruntime(policy: str, varies: bool) -> str:
     return _ONNXRUNTIME.format(shapes=shapes, dynamic=", dynamic_shapes=axes")
 
 
-def _openvino(compiler: str, policy: str) -> str:
-    precision = ', {"INFERENCE_PRECISION_HINT": "f32"}' if compiler == "openvino" else ""
-    if policy not in ("static", "bucket"):
+def _openvino(precision: str, policy: str) -> str:
+    if policy != "static":
         return _OPENVINO.format(precision=precision, shapes="", pinned="")
     shapes = "shapes = [list(value.shape) for value in inputs]\n"
     return _OPENVINO.format(precision=precision, shapes=shapes, pinned=", input=shapes")

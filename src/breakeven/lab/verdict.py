@@ -1,23 +1,14 @@
-"""The verdict in words: compile it, with what, after how many calls, under which shape policy.
-
-Rules, in order: what crashed or answered wrong is never recommended; reduced precision is named
-apart and never ranked with f32; captures alone ("floors") are not choices; a speedup that eager
-reaches with another thread count is not credited; what other work on the machine disturbed is not
-judged; what has not paid by `calls` calls is not recommended; then the smallest share of eager's
-total wins.
-"""
+"""The verdict in words: compile it, with what, after how many calls, under which shape policy."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import msgspec
 
 from breakeven.lab import format as words
-from breakeven.lab.results import Advice, Interval, PolicyRow, Results, Row, SubjectResults
+from breakeven.lab.choices import Choice, is_faster, policy_cost, ranked, standing
+from breakeven.lab.results import Advice, Interval, Results, Row, Start, SubjectResults
 from breakeven.lab.snippets import snippet
 
-FLOORS = ("dynamo", "aot")
 POLICY_WORDS = {
     "static": "one compile per shape (static)",
     "automatic": "automatic shapes",
@@ -32,77 +23,10 @@ _STATE_WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A compiler as an option: what `calls` calls cost with it and in eager (s), if known."""
-
-    row: Row
-    policy: PolicyRow | None
-    cost: float | None
-    eager_cost: float | None
-
-    @property
-    def share(self) -> float:
-        """Its total over eager's; unknown costs rank last, by speed."""
-        if self.cost is None or not self.eager_cost:
-            return 1e6 / (self.row.speedup.estimate if self.row.speedup else 1.0)
-        return self.cost / self.eager_cost
-
-    @property
-    def pays(self) -> bool | None:
-        """Cheaper than eager by `calls` calls; None where the cost is not known."""
-        if self.cost is None or self.eager_cost is None:
-            return None
-        return self.cost < self.eager_cost
-
-
-def standing(row: Row, subject: SubjectResults) -> str:
-    """Why a row can or cannot be recommended.
-
-    One of "baseline", "failed", "wrong", "floor", "reduced", "disturbed", "unmeasured", "open"
-    (its interval tells nothing), "not faster", "threads" (faster only because of the thread
-    count), "may never pay" or "credited". "reduced" stands for every row of that class.
-    """
-    if row.compiler == "eager" or row.accuracy == "baseline":
-        return "baseline"
-    if row.outcome != "ok" or row.accuracy == "wrong":
-        return "wrong" if "wrong" in (row.outcome, row.accuracy) else "failed"
-    if row.compiler in FLOORS:
-        return "floor"
-    if row.accuracy == "reduced":
-        return "reduced"
-    if row.verdict == "cannot tell" and row.contended:
-        return "disturbed"
-    if row.speedup is None:
-        return "unmeasured"
-    return _speed_standing(row, row.speedup, subject.noise_floor)
-
-
-def _speed_standing(row: Row, speedup: Interval, floor: float) -> str:
-    judged = row.verdict in ("faster", "slower", "within noise")
-    faster = row.verdict == "faster" if judged else is_faster(speedup, floor)
-    if not faster:
-        wide = speedup.high is not None and speedup.high > 1 + floor
-        return "open" if wide and row.verdict != "within noise" else "not faster"
-    if row.speedup_best_threads is not None and not is_faster(row.speedup_best_threads, floor):
-        return "threads"
-    start = words.start(row, "machine-cold")
-    if start is not None and start.break_even.kind in ("never", "may never"):
-        return "may never pay"
-    return "credited"
-
-
-def is_faster(speedup: Interval, floor: float) -> bool:
-    """Wholly above the noise floor; one process has no interval, so its estimate must be above."""
-    low = speedup.estimate if speedup.low is None else speedup.low
-    return low > 1 + floor
-
-
 def advise(subject: SubjectResults) -> Advice:
-    """The verdict on one subject, from its results alone."""
+    """The verdict on one subject, from its results alone, by the rules of `choices.py`."""
     standings = {row.compiler: standing(row, subject) for row in subject.rows}
-    preliminary = _preliminary(subject)
-    choices = _choices(subject, standings)
+    choices = ranked(subject, standings)
     paying = [choice for choice in choices if choice.pays is not False]
     disturbed = [name for name, state in standings.items() if state == "disturbed"]
     measured = any(row.ms is not None for row in subject.rows)
@@ -111,14 +35,12 @@ def advise(subject: SubjectResults) -> Advice:
     if paying:
         headline, sentences, code = _compile_it(subject, paying)
     else:
-        headline, sentences, code = _stay(subject, choices)
+        headline, sentences, code = _stay(subject, choices, standings)
     sentences += _asides(subject, standings)
-    if preliminary:
+    alone = _alone(subject, paying[:1] or choices)
+    if alone:
         headline = f"Preliminary: {headline[0].lower()}{headline[1:]}"
-        sentences.append(
-            "Each compiler ran in one process, so there are no intervals and the verdict is "
-            "preliminary; run again without --quick to get them."
-        )
+        sentences.append(_preliminary(subject, alone))
     best = paying[0] if paying else None
     return Advice(
         headline=headline,
@@ -126,7 +48,7 @@ def advise(subject: SubjectResults) -> Advice:
         compiler=best.row.compiler if best else "eager",
         policy=best.policy.policy if best and best.policy else "",
         snippet=code,
-        preliminary=preliminary,
+        preliminary=bool(alone),
     )
 
 
@@ -139,73 +61,51 @@ def advised(results: Results) -> Results:
     return msgspec.structs.replace(results, subjects=subjects)
 
 
-def _preliminary(subject: SubjectResults) -> bool:
-    speeds = [row.speedup for row in subject.rows if row.speedup and row.compiler != "eager"]
-    return bool(speeds) and all(speed.low is None for speed in speeds)
+def _alone(subject: SubjectResults, grounds: list[Choice]) -> list[str]:
+    """The compilers that ran in one process, so without an interval, and bear the verdict.
 
-
-def _choices(subject: SubjectResults, standings: dict[str, str]) -> list[Choice]:
-    found = []
-    for row in subject.rows:
-        if standings[row.compiler] == "credited":
-            found.append(_choice(subject, row))
-    return sorted(found, key=lambda choice: choice.share)
-
-
-def _choice(subject: SubjectResults, row: Row) -> Choice:
-    """Total cost under the best policy of the trace, else at the one size that was measured."""
-    policy, cost = best_policy(subject, row.compiler)
-    eager = next((p for p in subject.policies if p.compiler == "eager" and p.total), None)
-    eager_cost = policy_cost(subject, eager) if eager is not None else None
-    if cost is None or eager_cost is None:
-        cost, saving = row.total_at_calls, row.saving_at_calls
-        eager_cost = None if cost is None or saving is None else cost + saving
-    if eager_cost is not None and row.speedup and row.speedup_best_threads:
-        eager_cost /= max(1.0, row.speedup.estimate / row.speedup_best_threads.estimate)
-    return Choice(row, policy, cost, eager_cost)
-
-
-def best_policy(subject: SubjectResults, compiler: str) -> tuple[PolicyRow | None, float | None]:
-    """The policy of `compiler` that costs least by `calls` calls, and that cost (s)."""
-    usable = [
-        row
-        for row in subject.policies
-        if row.compiler == compiler
-        and row.outcome == "ok"
-        and row.accuracy not in ("wrong", "reduced")
-    ]
-    costs = [(policy_cost(subject, row), row) for row in usable]
-    known = [(cost, row) for cost, row in costs if cost is not None]
-    if not known:
-        return None, None
-    cost, row = min(known, key=lambda pair: pair[0])
-    return row, cost
-
-
-def policy_cost(subject: SubjectResults, row: PolicyRow) -> float | None:
-    """Seconds of `calls` calls that begin with the trace and go on with its sizes.
-
-    Beyond the trace no size is new, so a call costs what one costs between transitions.
+    `grounds` are what it rests on. Without any it says that nothing is faster, which is preliminary
+    only where no compiler has an interval.
     """
-    if row.total is None:
-        return None
-    length = max((call.index + 1 for call in subject.shape_calls), default=0)
-    if row.total_after_first is None or length < 2:
-        return row.total.estimate
-    transition = row.transition.estimate if row.transition else 0.0
-    steady = max(0.0, row.total_after_first.estimate - transition) / length
-    return row.total.estimate + (subject.calls - length) * steady
+    lone = _one_process(subject)
+    if grounds:
+        return [choice.row.compiler for choice in grounds if choice.row.compiler in lone]
+    return lone if len(lone) == _compared(subject) else []
+
+
+def _one_process(subject: SubjectResults) -> list[str]:
+    return [
+        row.compiler
+        for row in subject.rows
+        if row.compiler != "eager" and row.speedup is not None and row.speedup.low is None
+    ]
+
+
+def _compared(subject: SubjectResults) -> int:
+    return sum(row.speedup is not None for row in subject.rows if row.compiler != "eager")
+
+
+def _preliminary(subject: SubjectResults, alone: list[str]) -> str:
+    if len(_one_process(subject)) == _compared(subject):
+        return (
+            "Each compiler ran in one process, so there are no intervals and the verdict is "
+            "preliminary; a study without --quick and with enough budget gives them."
+        )
+    return (
+        f"{_list(alone)} ran in one process, so there is no interval around the speedup and the "
+        "verdict is preliminary."
+    )
 
 
 def _compile_it(subject: SubjectResults, paying: list[Choice]) -> tuple[str, list[str], str]:
     best = paying[0]
     row, policy = best.row, best.policy.policy if best.policy else ""
     how = f"{row.compiler}, {POLICY_WORDS[policy]}" if policy in POLICY_WORDS else row.compiler
-    start = words.start(row, "machine-cold")
+    start = words.coldest(row)
     if best.pays is None:
         headline = f"{row.compiler} is faster, but what compiling costs was not measured."
     elif start is not None and start.break_even.kind == "calls":
-        headline = f"Compile it with {how}: it has paid {words.break_even(start.break_even)}."
+        headline = f"Compile it with {how}: it has paid {_paid(start)}."
     else:
         headline = f"Compile it with {how}: it has paid by {subject.calls:,} calls."
     sentences = [_speed(row), *_costs(row, subject.calls), *_total(best, subject)]
@@ -215,19 +115,27 @@ def _compile_it(subject: SubjectResults, paying: list[Choice]) -> tuple[str, lis
     return headline, sentences, _snippet(subject, row.compiler, policy or "automatic")
 
 
-def _stay(subject: SubjectResults, choices: list[Choice]) -> tuple[str, list[str], str]:
+def _stay(
+    subject: SubjectResults, choices: list[Choice], standings: dict[str, str]
+) -> tuple[str, list[str], str]:
     sentences = []
     if choices:
         first = choices[0].row
-        start = words.start(first, "machine-cold")
+        start = words.coldest(first)
         sentences.append(_speed(first, name=True))
         sentences += _costs(first, subject.calls)
         if start is not None and start.break_even.kind == "calls":
-            paid = words.break_even(start.break_even)
-            sentences.append(f"The closest is {first.compiler}, which would have paid {paid}.")
+            sentences.append(
+                f"The closest is {first.compiler}, which would have paid {_paid(start)}."
+            )
         headline = f"Stay with eager PyTorch: no compiler has paid by {subject.calls:,} calls."
     elif any(row.speedup for row in subject.rows if row.compiler != "eager"):
         headline = "Stay with eager PyTorch: no compiler is faster at the same precision."
+        slow = [row for row in subject.rows if standings[row.compiler] in ("not faster", "open")]
+        nearest = max(
+            slow, key=lambda row: row.speedup.estimate if row.speedup else 0, default=None
+        )
+        sentences += [_speed(nearest, name=True)] if nearest else []
     else:
         headline = "Stay with eager PyTorch: no compiler gave a number to compare."
     return headline, sentences, _snippet(subject, "eager", "automatic")
@@ -249,9 +157,14 @@ def _withheld(
     return Advice(
         headline=headline,
         sentences=sentences,
-        preliminary=_preliminary(subject),
+        preliminary=bool(_alone(subject, [])),
         withheld=True,
     )
+
+
+def _paid(start: Start) -> str:
+    begun = words.begun(start)
+    return words.break_even(start.break_even) + (f", from a {begun} on" if begun else "")
 
 
 def _speed(row: Row, name: bool = False) -> str:
@@ -274,7 +187,7 @@ def _costs(row: Row, calls: int) -> list[str]:
         even = start.break_even
         paid = "" if even.kind == "unknown" else f" ({words.break_even(even)})"
         parts.append(f"{words.seconds(start.cold.estimate)} {_STATE_WORDS[start.state]}{paid}")
-        if start.state == "machine-cold" and even.kind == "calls" and even.calls:
+        if start is words.coldest(row) and even.kind == "calls" and even.calls:
             low, high = even.calls.low, even.calls.high
             if low is not None and low <= calls and (high is None or high > calls):
                 doubts.append(
@@ -290,9 +203,12 @@ def _total(choice: Choice, subject: SubjectResults) -> list[str]:
     if choice.cost is None or choice.eager_cost is None:
         return []
     basis = "over the sizes of the trace, " if choice.policy else ""
+    state = choice.row.total_state
+    named = not choice.policy and state not in ("", "machine-cold")
+    paid = f"compile included{f' (a {state} start)' if named else ''}"
     saved = choice.eager_cost - choice.cost
     return [
-        f"{subject.calls:,} calls take {words.seconds(choice.cost)}, {basis}compile included, "
+        f"{subject.calls:,} calls take {words.seconds(choice.cost)}, {basis}{paid}, "
         f"instead of {words.seconds(choice.eager_cost)} in eager: {words.seconds(saved)} saved."
     ]
 
@@ -373,8 +289,17 @@ def _refusals(subject: SubjectResults, standings: dict[str, str]) -> list[str]:
     ]
     if bad:
         sentences.append(f"Not recommended: {_list(bad)}.")
+    broken = [
+        f"{row.compiler} under {row.policy} ({row.outcome})"
+        for row in subject.policies
+        if row.outcome not in ("ok", "unsupported", "unavailable")
+        and standings.get(row.compiler) not in ("wrong", "failed")
+    ]
+    if broken:
+        sentences.append(f"Not considered, because the trace broke it: {_list(broken)}.")
     for state, text in (
         ("disturbed", "Not judged, because other work on the machine disturbed the measurement"),
+        ("unclear", "Not ranked, because its error against f64 has no class"),
         ("open", "Cannot be told from eager with so few processes"),
         ("may never pay", "Faster by the median, but by the mean it may never pay"),
     ):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from breakeven.lab.report import charts_cost, charts_fusion
+from breakeven.lab.report import charts_cost, charts_fusion, charts_shapes
 from breakeven.lab.report.chart import Chart
 from breakeven.lab.results import SubjectResults
 
@@ -29,7 +29,7 @@ def of_subject(subject: SubjectResults, detail: Detail = Detail()) -> dict[str, 
     if subject.phases:
         overhead.append(charts_cost.phases(subject))
     if subject.shape_calls:
-        shapes.append(charts_cost.walk(subject, detail.calls))
+        shapes.append(charts_shapes.walk(subject, detail.calls))
     if any(row.loss for row in subject.sizes):
-        shapes.append(charts_cost.losses(subject))
+        shapes.append(charts_shapes.losses(subject))
     return {"fusion": fusion, "overhead": overhead, "shapes": shapes}

@@ -1,8 +1,7 @@
-"""Charts of what compiling costs: cumulative time, phases, a walk through shapes, loss by size."""
+"""Charts of the experiment `overhead`: cumulative time, and the phases of a cold start."""
 
 from __future__ import annotations
 
-import bisect
 import math
 from typing import Any
 
@@ -17,7 +16,7 @@ STAGES = ("frontend", "middle-end", "backend", "unattributed")
 
 
 def curves(subject: SubjectResults, most: int = 400) -> Chart:
-    """Cumulative time against calls: solid as replayed, beyond it dashed with its fan."""
+    """Cumulative time against calls: solid as replayed, from there on dashed with its fan."""
     traces: list[Trace] = []
     states = [state for state in words.STATES if _has(subject, state)]
     shown: dict[str, list[int]] = {state: [] for state in states}
@@ -30,14 +29,28 @@ def curves(subject: SubjectResults, most: int = 400) -> Chart:
                 shown[state] += range(len(traces), len(traces) + len(made))
         traces += made
     views = [View(state, show) for state, show in shown.items()]
-    _hide(traces, views)
-    caption = (
-        "Time of all calls so far, compile included, on log scales. Solid as far as it was "
-        "replayed; dashed beyond, with a fan as wide as the gain's interval. A ringed mark is the "
-        f"break-even count; the vertical line is {subject.calls:,} calls."
-    )
+    chart.hide(traces, views)
     figure = {"data": traces, "layout": _curve_layout(subject)}
+    caption = _curve_caption(subject)
     return Chart("curves", "Cumulative time", caption, figure, "curves", views, legend=True)
+
+
+def _curve_caption(subject: SubjectResults) -> str:
+    computed = "computed from the start and the mean time of a call"
+    if any(curve.replay_counts for curve in subject.curves):
+        lines = (
+            "Solid: calls that were really made, one after another. Dashed, from the last of "
+            f"them on: {computed}, with a fan as wide as the gain's interval."
+        )
+    else:
+        lines = (
+            f"Dashed, because no calls were replayed: {computed}, with a fan as wide as the "
+            "gain's interval."
+        )
+    return (
+        f"Time of all calls so far, the start included, on log scales. {lines} A ringed mark is "
+        f"the break-even count; the vertical line is {subject.calls:,} calls."
+    )
 
 
 def _has(subject: SubjectResults, state: str) -> bool:
@@ -45,15 +58,13 @@ def _has(subject: SubjectResults, state: str) -> bool:
 
 
 def _curve(curve: Curve) -> list[Trace]:
-    """The replayed part, the extrapolated part and its fan; empty parts are left out."""
-    cut = bisect.bisect_right(curve.counts, curve.replayed)
+    """The replayed part, the computed part after it and its fan; empty parts are left out."""
     made = []
-    if cut:
-        made.append(_line(curve, slice(0, cut), "solid"))
-    if cut < len(curve.counts):
-        beyond = slice(max(0, cut - 1), None)
-        made.append(_line(curve, beyond, "dash"))
-        counts = curve.counts[beyond]
+    if curve.replay_counts:
+        made.append(_line(curve, curve.replay_counts, curve.replay_seconds, "solid"))
+    counts, (seconds, low, high) = beyond(curve)
+    if len(counts) > 1:
+        made.append(_line(curve, counts, seconds, "dash"))
         made.append(
             {
                 "type": "scatter",
@@ -61,7 +72,7 @@ def _curve(curve: Curve) -> list[Trace]:
                 "name": curve.compiler,
                 "meta": {"compiler": curve.compiler, "role": "fan", "state": curve.state},
                 "x": chart.numbers([*counts, *reversed(counts)]),
-                "y": chart.numbers([*curve.high[beyond], *reversed(curve.low[beyond])]),
+                "y": chart.numbers([*high, *reversed(low)]),
                 "fill": "toself",
                 "hoverinfo": "skip",
             }
@@ -69,46 +80,60 @@ def _curve(curve: Curve) -> list[Trace]:
     return made
 
 
+def beyond(curve: Curve) -> tuple[list[float], list[list[float]]]:
+    """Counts from the last replayed call on, and the computed seconds, low and high at them."""
+    last = words.replayed(curve)
+    counts = [count for count in curve.counts if count > last]
+    if counts and last and curve.counts[0] < last:
+        counts = [last, *counts]
+    lines = (curve.seconds, curve.low, curve.high)
+    return counts, [[words.between(curve.counts, line, at) for at in counts] for line in lines]
+
+
 def thin_curve(curve: Curve, most: int) -> Curve:
-    """Both ends, the last replayed point, and the others evenly, about `most` in all."""
-    last = len(curve.counts) - 1
-    if last < most:
-        return curve
-    step = -(-last // max(1, most - 1))
-    edge = bisect.bisect_right(curve.counts, curve.replayed) - 1
-    kept = [place for place in range(last + 1) if place % step == 0 or place in (edge, last)]
+    """Both ends of its computed and of its replayed points, and the others evenly, `most` each."""
+    kept, made = _places(len(curve.counts), most), _places(len(curve.replay_counts), most)
     return msgspec.structs.replace(
         curve,
         counts=[curve.counts[place] for place in kept],
         seconds=[curve.seconds[place] for place in kept],
         low=[curve.low[place] for place in kept],
         high=[curve.high[place] for place in kept],
+        replay_counts=[curve.replay_counts[place] for place in made],
+        replay_seconds=[curve.replay_seconds[place] for place in made],
     )
 
 
-def _line(curve: Curve, part: slice, dash: str) -> Trace:
-    said = "replayed" if dash == "solid" else "extrapolated"
+def _places(length: int, most: int) -> list[int]:
+    """About `most` of `length` places, both ends among them."""
+    step = max(1, -(-(length - 1) // max(1, most - 1)))
+    return [place for place in range(length) if place % step == 0 or place == length - 1]
+
+
+def _line(curve: Curve, counts: list[float], seconds: list[float], dash: str) -> Trace:
+    said = "replayed" if dash == "solid" else "computed"
     return {
         "type": "scatter",
         "mode": "lines",
         "name": curve.compiler,
         "meta": {"compiler": curve.compiler, "role": "line", "state": curve.state},
-        "x": chart.numbers(curve.counts[part]),
-        "y": chart.numbers(curve.seconds[part]),
+        "x": chart.numbers(counts),
+        "y": chart.numbers(seconds),
         "line": {"dash": dash, "width": 2},
         "hovertemplate": f"%{{fullData.name}}, {said}: %{{x:,}} calls, %{{y:.3s}}s<extra></extra>",
     }
 
 
 def _crossing(subject: SubjectResults, curve: Curve) -> list[Trace]:
-    """The break-even count of this curve's state, on the curve."""
+    """The break-even count of this curve's state, on the curve as it is drawn."""
     row = next((row for row in subject.rows if row.compiler == curve.compiler), None)
     start = words.start(row, curve.state) if row else None
     even = start.break_even if start else None
-    if even is None or even.kind != "calls" or even.calls is None or not curve.counts:
+    if even is None or even.kind != "calls" or even.calls is None:
         return []
     calls = even.calls
-    if not curve.counts[0] <= calls.estimate <= curve.counts[-1]:
+    spent = words.cumulative(curve, calls.estimate)
+    if spent is None:
         return []
     return [
         {
@@ -117,7 +142,7 @@ def _crossing(subject: SubjectResults, curve: Curve) -> list[Trace]:
             "name": curve.compiler,
             "meta": {"compiler": curve.compiler, "role": "break-even", "state": curve.state},
             "x": [chart.rounded(calls.estimate)],
-            "y": [chart.rounded(at(curve, calls.estimate))],
+            "y": [chart.rounded(spent.estimate)],
             "error_x": chart.error_bar([calls]),
             "text": [words.break_even(even)],
             "hovertemplate": "%{fullData.name}: pays %{text}<extra></extra>",
@@ -126,22 +151,14 @@ def _crossing(subject: SubjectResults, curve: Curve) -> list[Trace]:
     ]
 
 
-def at(curve: Curve, calls: float) -> float:
-    """Cumulative seconds of `curve` at `calls`, between its points in proportion."""
-    after = min(max(1, bisect.bisect_left(curve.counts, calls)), len(curve.counts) - 1)
-    if after == 0:
-        return curve.seconds[0]
-    x0, x1 = curve.counts[after - 1], curve.counts[after]
-    y0, y1 = curve.seconds[after - 1], curve.seconds[after]
-    return y0 + (y1 - y0) * (calls - x0) / (x1 - x0)
-
-
 def _curve_layout(subject: SubjectResults) -> dict[str, Any]:
     return {
         "height": 440,
         "hovermode": "closest",
         "xaxis": {"type": "log", "title": {"text": "calls"}, "dtick": 1, "tickformat": ",~s"},
-        "yaxis": _seconds_axis([value for curve in subject.curves for value in curve.seconds]),
+        "yaxis": chart.seconds_axis(
+            [s for curve in subject.curves for s in (*curve.seconds, *curve.replay_seconds)]
+        ),
         "shapes": [chart.rule(subject.calls, "calls")],
         "annotations": [
             {

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from breakeven.errors import StoreError
-from breakeven.lab.results import BreakEven, Interval, Results, Row
+from breakeven.lab.results import BreakEven, Curve, Interval, Results, Row
 from breakeven.lab.verdict import advised
 
 _LISTS = {
@@ -28,7 +28,8 @@ def export(results: Results, folder: Path) -> list[Path]:
     """Write every table into `folder`, made if missing; returns the files written.
 
     Files: compilers, starts, ablations, phases, curves, policies, shape_calls, sizes, outcomes,
-    verdicts. Units are those of `results.py`; an interval `x` becomes `x`, `x_low`, `x_high`,
+    verdicts. A point of a curve is replayed, or computed from the start and the mean time of a
+    call. Units are those of `results.py`; an interval `x` becomes `x`, `x_low`, `x_high`,
     `x_n`; sizes and lists are JSON; empty means not measured or no bound.
 
     Raises:
@@ -66,16 +67,31 @@ def tables(results: Results) -> dict[str, list[dict[str, Any]]]:
             found["phases"] += [{**head, **_fields(part)} for part in phases.parts]
         for curve in subject.curves:
             head = {"subject": name, "compiler": curve.compiler, "state": curve.state}
-            points = zip(curve.counts, curve.seconds, curve.low, curve.high, strict=True)
-            found["curves"] += [
-                {**head, "calls": calls, "seconds": at, "seconds_low": low, "seconds_high": high,
-                 "replayed": calls <= curve.replayed}
-                for calls, at, low, high in points
-            ]  # fmt: skip
+            found["curves"] += [{**head, **point} for point in _points(curve)]
         if subject.advice:
             found["verdicts"].append(_flat(name, subject.advice))
     found["outcomes"] += [_flat("", row) for row in results.not_run]
     return found
+
+
+def _points(curve: Curve) -> Iterator[dict[str, Any]]:
+    """The replayed points, then the computed line with its fan."""
+    for calls, spent in zip(curve.replay_counts, curve.replay_seconds, strict=True):
+        yield _point(calls, spent, None, None, replayed=True)
+    for point in zip(curve.counts, curve.seconds, curve.low, curve.high, strict=True):
+        yield _point(*point, replayed=False)
+
+
+def _point(
+    calls: float, seconds: float, low: float | None, high: float | None, *, replayed: bool
+) -> dict[str, Any]:
+    return {
+        "calls": calls,
+        "seconds": seconds,
+        "seconds_low": low,
+        "seconds_high": high,
+        "replayed": replayed,
+    }
 
 
 def _flat(subject: str, item: msgspec.Struct) -> dict[str, Any]:

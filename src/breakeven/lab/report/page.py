@@ -22,7 +22,7 @@ from breakeven.lab.report import chart, charts, charts_fusion, tables
 from breakeven.lab.report.chart import Chart
 from breakeven.lab.report.charts import Detail
 from breakeven.lab.report.table import Table
-from breakeven.lab.results import Advice, Results, SubjectResults
+from breakeven.lab.results import Advice, BreakEven, Results, SubjectResults
 from breakeven.lab.verdict import advised
 
 MOST_BYTES = 6_000_000
@@ -252,14 +252,17 @@ def _facts(subject: SubjectResults, advice: Advice) -> list[Fact]:
     if row.speedup is not None:
         bounds = words.interval(row.speedup)
         facts.append(Fact("speedup", words.ratio(row.speedup.estimate), bounds))
-    start = words.start(row, "machine-cold")
-    even = start.break_even if start is not None else None
-    if even is not None and even.kind == "calls" and even.calls is not None:
-        bounds = f"{words.break_even_cell(even)}, {words.break_even_basis(even)}"
+    start = words.coldest(row)
+    even = start.break_even if start is not None else BreakEven(kind="unknown")
+    if start is not None and even.kind == "calls" and even.calls is not None:
+        said = [words.break_even_cell(even), words.break_even_basis(even), words.begun(start)]
+        bounds = ", ".join(filter(None, said))
         facts.append(Fact("pays after", f"{words.count(even.calls.estimate)} calls", bounds))
     if row.total_at_calls is not None:
         saving = row.saving_at_calls
         eager = "" if not saving else f"eager {words.seconds(row.total_at_calls + saving)}"
+        if row.total_state not in ("", "machine-cold"):
+            eager = "; ".join([*([eager] if eager else []), f"{row.total_state} start"])
         calls = f"{subject.calls:,} calls at this size"
         facts.append(Fact(calls, words.seconds(row.total_at_calls), eager))
     return facts

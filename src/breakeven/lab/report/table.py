@@ -83,14 +83,22 @@ def interval(
     return Cell(text, tone, "" if value is None else show(value.estimate))
 
 
-def break_even(start: Start | None) -> Cell:
-    """N* of one state."""
+def break_even(start: Start | None, named: bool = False) -> Cell:
+    """N* of one state, which is `named` where it is not machine-cold."""
     if start is None:
         return Cell(words.NONE)
     even = start.break_even
     calls = even.calls if even.kind == "calls" else None
     tone = "quiet" if even.kind in ("never", "may never") else ""
-    return interval(calls, words.break_even_cell(even), words.count, tone)
+    text = words.break_even_cell(even)
+    if named and calls is not None and words.begun(start):
+        text = f"{text} ({words.begun(start)})"
+    return interval(calls, text, words.count, tone)
+
+
+def total(row: Row) -> Cell:
+    """The total of a row, with the start it contains where that is not the machine-cold one."""
+    return Cell(words.total(row), "", words.seconds(row.total_at_calls))
 
 
 def failed(row: Row | Ablation | PolicyRow, width: int, named: int = 1) -> list[Cell]:

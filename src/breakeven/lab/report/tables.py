@@ -10,9 +10,11 @@ from breakeven.lab.results import OutcomeRow, Results, Row, SubjectResults
 
 def summary(subject: SubjectResults) -> Table:
     """The table of the first screen: one line per compiler."""
+    coldest = [start.state for row in subject.rows if (start := words.coldest(row))]
+    state = min(coldest, key=words.STATES.index, default=words.STATES[0])
     columns = table.columns_of(
         "compiler | accuracy | ms per call # | speedup # | verdict | cold start, machine-cold # "
-        "| toolchain-warm # | disk-warm # | break-even calls, machine-cold # "
+        f"| toolchain-warm # | disk-warm # | break-even calls, {state} # "
         f"| total of {subject.calls:,} calls #"
     )
     rows = []
@@ -30,8 +32,8 @@ def summary(subject: SubjectResults) -> Table:
                 table.number(row.speedup),
                 table.verdict(row.verdict),
                 *[table.seconds(start.cold if start else None) for start in starts],
-                table.break_even(starts[0]),
-                Cell(words.seconds(row.total_at_calls)),
+                table.break_even(words.start(row, state)),
+                table.total(row),
             ]
         )
     note = (
@@ -68,7 +70,7 @@ def overview(results: Results) -> Table:
     rows = []
     for subject in results.subjects:
         best = fastest(subject)
-        start = words.start(best, "machine-cold") if best else None
+        start = words.coldest(best) if best else None
         without = sum(row.outcome != "ok" for row in subject.rows)
         advice = subject.advice
         rows.append(
@@ -78,7 +80,7 @@ def overview(results: Results) -> Table:
                 table.text(best.compiler if best else ""),
                 table.number(best.ms if best else None),
                 table.number(best.speedup if best else None),
-                table.break_even(start),
+                table.break_even(start, named=True),
                 Cell(f"{without} of {len(subject.rows)}", "bad" if without else ""),
             ]
         )
@@ -96,7 +98,10 @@ def fastest(subject: SubjectResults) -> Row | None:
 
 
 def of_subject(subject: SubjectResults) -> list[Table]:
-    """Every table of one subject that has rows, in the order in which a reader asks."""
+    """Every table of one subject that has rows, in the order in which a reader asks.
+
+    What did not end in a number stands in `all_outcomes`, for all subjects together.
+    """
     built = [
         summary(subject),
         tables_fusion.speed(subject),
@@ -109,7 +114,6 @@ def of_subject(subject: SubjectResults) -> list[Table]:
         tables_cost.policies(subject),
         tables_cost.transitions(subject),
         tables_cost.sizes(subject),
-        outcomes(subject.outcomes),
     ]
     return [made for made in built if made.rows]
 
@@ -142,7 +146,7 @@ def all_outcomes(results: Results) -> Table:
 
 def _untold(subject: SubjectResults) -> list[OutcomeRow]:
     """Rows of the tables without a number that no outcome of the subject speaks of."""
-    told = {(row.compiler, row.outcome) for row in subject.outcomes}
+    told = {(row.compiler, row.outcome, row.detail) for row in subject.outcomes}
     found = [(row.compiler, row.compiler, row.outcome, row.detail) for row in subject.rows]
     found += [
         (f"{row.compiler} without {row.technique}", row.compiler, row.outcome, row.detail)
@@ -155,5 +159,5 @@ def _untold(subject: SubjectResults) -> list[OutcomeRow]:
     return [
         OutcomeRow(cell=cell, compiler=compiler, outcome=outcome, detail=detail)
         for cell, compiler, outcome, detail in found
-        if outcome != "ok" and (compiler, outcome) not in told
+        if outcome != "ok" and (compiler, outcome, detail) not in told
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from breakeven.lab import format as words
 from breakeven.lab.report import table
 from breakeven.lab.report.table import Cell, Column, Table
-from breakeven.lab.results import ShapeCall, SubjectResults
+from breakeven.lab.results import Curve, ShapeCall, SubjectResults
 
 MOST_TRANSITIONS = 40
 
@@ -53,12 +53,17 @@ def totals(subject: SubjectResults) -> Table:
         rows.append(
             [
                 Cell(row.compiler),
-                Cell(words.seconds(row.total_at_calls)),
+                table.total(row),
                 Cell(words.seconds(saving), tone),
                 table.accuracy(row.accuracy, row.error),
             ]
         )
     note = "Machine-cold start included, smallest first."
+    if any(row.total_state not in ("", "machine-cold") for row in known):
+        note = (
+            "Start included, the machine-cold one where no other is named; smallest first. Totals "
+            "with different starts are not to be compared."
+        )
     return Table("totals", f"Total of {subject.calls:,} calls", columns, rows, note, names)
 
 
@@ -90,7 +95,7 @@ def phases(subject: SubjectResults) -> Table:
 
 
 def curves(subject: SubjectResults) -> Table:
-    """Cumulative time at powers of ten."""
+    """Cumulative time at powers of ten, as replayed or, past the last replayed call, computed."""
     marks = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000]
     last = max((max(curve.counts, default=0) for curve in subject.curves), default=0)
     marks = [mark for mark in marks if mark <= last]
@@ -98,31 +103,25 @@ def curves(subject: SubjectResults) -> Table:
     columns += [Column(f"{mark:,} call{'s' if mark > 1 else ''}", True) for mark in marks]
     rows = []
     for curve in subject.curves:
-        at = dict(zip(curve.counts, curve.seconds, strict=True))
-        low = dict(zip(curve.counts, curve.low, strict=True))
-        high = dict(zip(curve.counts, curve.high, strict=True))
-        cells = []
-        for mark in marks:
-            near = min(curve.counts, key=lambda point: abs(point - mark), default=0.0)
-            if not near or abs(near - mark) > 0.1 * mark:
-                cells.append(Cell(words.NONE))
-                continue
-            text = words.seconds(at[near])
-            if low[near] < high[near]:
-                text = f"[{words.seconds(low[near])}, {text}, {words.seconds(high[near])}]"
-            cells.append(Cell(text))
-        head = [Cell(curve.compiler), Cell(curve.state), Cell(f"{curve.replayed:,}")]
-        rows.append([*head, *cells])
-    note = "Time of all calls so far, the compile included."
-    return Table(
-        "curves",
-        "Cumulative time",
-        columns,
-        rows,
-        note,
-        table.compilers_of(subject.curves),
-        named=2,
+        head = [Cell(curve.compiler), Cell(curve.state), Cell(f"{words.replayed(curve):,.0f}")]
+        rows.append([*head, *[_spent(curve, mark) for mark in marks]])
+    note = (
+        "Time of all calls so far, the start included. Up to the replayed calls as they took; "
+        "past them computed from the start and the mean time of a call, marked ≈, with the gain's "
+        "interval."
     )
+    names = table.compilers_of(subject.curves)
+    return Table("curves", "Cumulative time", columns, rows, note, names, named=2)
+
+
+def _spent(curve: Curve, calls: float) -> Cell:
+    spent = words.cumulative(curve, calls)
+    if spent is None:
+        return Cell(words.NONE)
+    text = words.seconds(spent.estimate)
+    if spent.low is not None and spent.high is not None and spent.low < spent.high:
+        text = f"[{words.seconds(spent.low)}, {text}, {words.seconds(spent.high)}]"
+    return Cell(text if calls <= words.replayed(curve) else f"≈ {text}")
 
 
 def policies(subject: SubjectResults) -> Table:

@@ -13,7 +13,7 @@ def speed(subject: SubjectResults) -> Table:
     columns = table.columns_of(
         "compiler | ms per call # | eager ms # | speedup # | with freed pages kept # "
         "| against eager at its best threads # | verdict | mean ms # | p90 ms # | p99 ms # "
-        "| samples # | blocks set aside #"
+        "| samples # | outliers # | blocks set aside #"
     )
     rows = []
     for row in subject.rows:
@@ -33,12 +33,13 @@ def speed(subject: SubjectResults) -> Table:
                 Cell(words.number(row.p90_ms)),
                 Cell(words.number(row.p99_ms)),
                 Cell(f"{row.samples:,}"),
+                Cell(f"{row.outliers:,}"),
                 Cell(f"{row.contended} of {row.blocks}", "bad" if row.contended else ""),
             ]
         )
     note = (
-        "p90 needs 64 samples and p99 needs 662. A block is set aside when other work on the "
-        "machine disturbed it."
+        "p90 needs 64 samples and p99 needs 662. Outliers are single calls beyond Tukey's fences, "
+        "flagged and kept. A block is set aside when other work on the machine disturbed it."
     )
     return Table("speed", "Steady state", columns, rows, note, table.compilers_of(subject.rows))
 

@@ -1,4 +1,4 @@
-"""A study in the terminal: the verdict, then the tables, cell for cell those of the page."""
+"""A study in the terminal: the verdict, then tables, cell for cell those of the page."""
 
 from __future__ import annotations
 
@@ -15,19 +15,24 @@ from breakeven.lab.verdict import advise, advised
 
 _TONES = {"good": "green", "bad": "red", "apart": "yellow", "quiet": "dim"}
 _GAP = 2
+SHORT = ("summary", "policies", "starts")
+"""The tables that are printed without being asked for."""
+_MORE = "Further tables are printed with --tables; the page holds all of them, and the charts."
 _WIDEST = 48  # characters of a column before its text is folded
 
 
-def render(results: Results) -> RenderableType:
-    """Everything a study found, for `rich.console.Console.print`."""
+def render(results: Results, whole: bool = False) -> RenderableType:
+    """What a study found, for `rich.console.Console.print`; with `whole`, every table of it."""
     parts: list[RenderableType] = []
     if len(results.subjects) > 1:
         parts += [_Fitted(tables.overview(advised(results))), Text()]
     for subject in results.subjects:
-        parts += _subject(subject)
-    if results.not_run:
-        parts += [_Fitted(tables.outcomes(results.not_run, "Not run")), Text()]
+        parts += _subject(subject, whole)
+    for table in (tables.all_outcomes(results), tables.outcomes(results.not_run, "Not run")):
+        parts += [_Fitted(table), Text()] if table.rows else []
     parts += [_line(note, "dim") for note in results.notes]
+    if not whole:
+        parts.append(Text(_MORE, "dim"))
     parts.append(_line(_closing(results), "dim"))
     return Group(*parts)
 
@@ -51,15 +56,16 @@ def _snippet(advice: Advice) -> list[RenderableType]:
     return [Text(), Padding(Text(advice.snippet, "cyan"), (0, 0, 0, 4))]
 
 
-def _subject(subject: SubjectResults) -> list[RenderableType]:
+def _subject(subject: SubjectResults, whole: bool) -> list[RenderableType]:
     about = [Text(subject.about, "dim")] if subject.about else []
     facts = (
         f"size {words.size(subject.size)}; {subject.threads} thread"
         f"{'s' if subject.threads != 1 else ''}; noise floor {words.percent(subject.noise_floor)}"
     )
     parts: list[RenderableType] = [verdict(subject), *about, _line(facts, "dim"), Text()]
-    for table in tables.of_subject(subject):
-        parts += [_Fitted(table), Text()]
+    built = {table.name: table for table in tables.of_subject(subject)}
+    for name in built if whole else SHORT:
+        parts += [_Fitted(built[name]), Text()] if name in built else []
     return parts + [_line(f"Note: {note}", "dim") for note in subject.notes]
 
 
