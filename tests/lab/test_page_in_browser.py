@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,6 @@ import synthetic_results as made
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
-from breakeven.errors import BreakevenError  # noqa: E402
 from breakeven.lab.report import page, picture  # noqa: E402
 
 CHROMIUM = picture.chromium()
@@ -265,9 +266,15 @@ def test_copying_gives_the_code(browser: Any, tmp_path: Path) -> None:
     visit.close()
 
 
+def taken(target: Path, png: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "breakeven.lab.report.picture", str(target), str(png)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
 def test_a_picture_of_the_first_screen(tmp_path: Path) -> None:
     page.write(STUDIES["one"], tmp_path / "report.html")
-    picture.take(tmp_path / "report.html", tmp_path / "one.png")
+    done = taken(tmp_path / "report.html", tmp_path / "one.png")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     data = (tmp_path / "one.png").read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     size = [int.from_bytes(data[at : at + 4], "big") for at in (16, 20)]
@@ -275,10 +282,11 @@ def test_a_picture_of_the_first_screen(tmp_path: Path) -> None:
     assert len(data) < 250_000
 
 
-def test_a_picture_of_nothing_is_told(tmp_path: Path) -> None:
-    with pytest.raises(BreakevenError, match="There is no file"):
-        picture.take(tmp_path / "absent.html", tmp_path / "one.png")
+def test_a_picture_that_cannot_be_taken_is_told_in_three_sentences(tmp_path: Path) -> None:
     page.write(STUDIES["quick"], tmp_path / "report.html")
     (tmp_path / "file").write_text("")
-    with pytest.raises(BreakevenError, match="folder of the picture"):
-        picture.take(tmp_path / "report.html", tmp_path / "file" / "one.png")
+    absent = taken(tmp_path / "absent.html", tmp_path / "one.png")
+    assert absent.returncode == 2 and "There is no file" in absent.stderr
+    blocked = taken(tmp_path / "report.html", tmp_path / "file" / "one.png")
+    assert blocked.returncode == 3 and "folder of the picture" in blocked.stderr
+    assert "Traceback" not in absent.stderr + blocked.stderr

@@ -35,7 +35,7 @@ def inputs(length: int) -> tuple[torch.Tensor, torch.Tensor]:
     draw = torch.Generator().manual_seed(length)
     ids = torch.randint(1, 50, (2, length), generator=draw)
     mask = torch.ones(2, length, dtype=torch.int64)
-    mask[1, length // 2 :] = 0
+    mask[1, max(1, length // 2) :] = 0
     return ids, mask
 
 
@@ -130,6 +130,14 @@ def test_bucket_and_pad_takes_another_axis_and_several_outputs() -> None:
 def test_threads_are_set_where_they_are_the_advice() -> None:
     ran(snippet("eager", threads=1), Encoder(), inputs(5))
     assert torch.get_num_threads() == 1
+
+
+def test_code_fits_a_terminal_of_80_columns() -> None:
+    for compiler in ("eager", "inductor", "inductor-freezing-max-autotune", "torchscript", *PEERS):
+        for policy in POLICIES:
+            for sizes in ({}, {"length": 33}):
+                code = snippet(compiler, policy, threads=1, sizes=sizes)
+                assert [line for line in code.splitlines() if len(line) > 76] == []
 
 
 def test_an_unknown_compiler_has_no_snippet() -> None:

@@ -264,7 +264,7 @@ def _percent(value: Interval | None, base: float) -> str:
     low = None if value.low is None else 100 * (value.low - base)
     high = None if value.high is None else 100 * (value.high - base)
     shifted = Interval(estimate=100 * (value.estimate - base), low=low, high=high, n=value.n)
-    return f"{shown.interval(shifted)} %"
+    return f"{shown.interval(shifted, n=False)} % (n={value.n})"
 
 
 def main() -> None:

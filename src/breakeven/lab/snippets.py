@@ -37,9 +37,10 @@ import onnxruntime
 import torch
 
 model.eval()
-{shapes}program = torch.onnx.export(model, inputs, dynamo=True{dynamic})
+{shapes}program = torch.onnx.export({arguments})
 program.save("model.onnx")
-session = onnxruntime.InferenceSession("model.onnx", providers=["CPUExecutionProvider"])
+providers = ["CPUExecutionProvider"]
+session = onnxruntime.InferenceSession("model.onnx", providers=providers)
 names = [value.name for value in session.get_inputs()]
 
 def fast(*inputs):
@@ -56,14 +57,15 @@ import onnxruntime
 import torch
 
 model.eval()
+providers = ["CPUExecutionProvider"]
 sessions = {{}}  # one for each shape
 
 def fast(*inputs):
     shapes = tuple(value.shape for value in inputs)
     if shapes not in sessions:
-        program = torch.onnx.export(model, inputs, dynamo=True).model_proto.SerializeToString()
+        program = torch.onnx.export(model, inputs, dynamo=True)
         sessions[shapes] = onnxruntime.InferenceSession(
-            program, providers=["CPUExecutionProvider"]
+            program.model_proto.SerializeToString(), providers=providers
         )
     names = (value.name for value in sessions[shapes].get_inputs())
     arrays = (value.numpy(force=True) for value in inputs)
@@ -80,10 +82,12 @@ import torch
 
 model.eval()
 {shapes}program = openvino.convert_model(model, example_input=inputs{pinned})
-compiled = openvino.Core().compile_model(program, "CPU"{precision})
+core = openvino.Core()
+compiled = core.compile_model(program, "CPU"{precision})
 
 def fast(*inputs):
-    results = compiled([value.numpy(force=True) for value in inputs]).to_tuple()
+    arrays = [value.numpy(force=True) for value in inputs]
+    results = compiled(arrays).to_tuple()
     outputs = tuple(torch.from_numpy(result) for result in results)
     return outputs[0] if len(outputs) == 1 else outputs
 
@@ -95,15 +99,19 @@ import openvino
 import torch
 
 model.eval()
+core = openvino.Core()
 compiled = {{}}  # one for each shape
 
 def fast(*inputs):
     shapes = tuple(value.shape for value in inputs)
     if shapes not in compiled:
         pinned = [list(shape) for shape in shapes]
-        program = openvino.convert_model(model, example_input=inputs, input=pinned)
-        compiled[shapes] = openvino.Core().compile_model(program, "CPU"{precision})
-    results = compiled[shapes]([value.numpy(force=True) for value in inputs]).to_tuple()
+        program = openvino.convert_model(
+            model, example_input=inputs, input=pinned
+        )
+        compiled[shapes] = core.compile_model(program, "CPU"{precision})
+    arrays = [value.numpy(force=True) for value in inputs]
+    results = compiled[shapes](arrays).to_tuple()
     outputs = tuple(torch.from_numpy(result) for result in results)
     return outputs[0] if len(outputs) == 1 else outputs
 {bucket}
@@ -119,16 +127,17 @@ with torch.inference_mode():
     output = fast(*inputs)"""
 
 _BUCKET = """
-# Pads every input along `axis` to the next power of two, with zeros, so that its mask leaves out
-# what was added, and strips the answer: only a few sizes are ever compiled. `longest` is the most
-# that the model takes; strip=False is for an answer without that axis, as a pooled one.
+# Pads every input along `axis` to the next power of two, with zeros, so
+# that its mask leaves out what was added, and strips the answer: only a few sizes
+# are ever compiled. `longest` is the most that the model takes; strip=False
+# is for an answer without that axis, as a pooled one.
 def bucketed(*inputs, axis=1, longest=None, strip=True):
     length = inputs[0].shape[axis]
     bucket = max(16, 1 << (length - 1).bit_length())
     bucket = max(length, min(bucket, longest or bucket))
     room = [0, bucket - length]
     pads = ([0, 0] * (value.dim() - 1 - axis) + room for value in inputs)
-    output = fast(*(torch.nn.functional.pad(v, pad) for v, pad in zip(inputs, pads)))
+    output = fast(*map(torch.nn.functional.pad, inputs, pads))
     if not strip:
         return output
     if isinstance(output, tuple):
@@ -178,9 +187,7 @@ def _inductor(
     modules, settings = [], []
     if policy == "static" and sizes:
         modules.append("import torch._dynamo.config")
-        settings.append(
-            "torch._dynamo.config.recompile_limit = 1_000  # one compile for each shape"
-        )
+        settings.append("torch._dynamo.config.recompile_limit = 1_000  # one compile a shape")
     if "freezing" in compiler:
         modules.append("import torch._inductor.config")
         settings.append("torch._inductor.config.freezing = True")
@@ -193,14 +200,17 @@ def _inductor(
 
 
 def _onnxruntime(policy: str, sizes: Mapping[str, int] | None) -> str:
+    arguments = "model, inputs, dynamo=True"
     if policy == "static" or not sizes:
-        return _ONNXRUNTIME.format(shapes="", dynamic="")
+        return _ONNXRUNTIME.format(shapes="", arguments=arguments)
     shapes = (
-        "# every axis may vary; torch.export tells where the model pins one\n"
-        "axes = tuple({axis: torch.export.Dim.AUTO for axis in range(value.dim())} "
-        "for value in inputs)\n"
+        "any_length = torch.export.Dim.AUTO  # or a number, where the model pins one\n"
+        "axes = tuple(\n"
+        "    {axis: any_length for axis in range(value.dim())} for value in inputs\n"
+        ")\n"
     )
-    return _ONNXRUNTIME.format(shapes=shapes, dynamic=", dynamic_shapes=axes")
+    arguments = f"\n    {arguments}, dynamic_shapes=axes\n"
+    return _ONNXRUNTIME.format(shapes=shapes, arguments=arguments)
 
 
 def _openvino(precision: str, policy: str) -> str:

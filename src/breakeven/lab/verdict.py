@@ -261,6 +261,9 @@ def _asides(subject: SubjectResults, standings: dict[str, str]) -> list[str]:
     reduced = [rows[name] for name, state in standings.items() if state == "reduced"]
     for row in sorted(reduced, key=lambda row: -(row.speedup.estimate if row.speedup else 0)):
         if row.speedup is None or not is_faster(row.speedup, subject.noise_floor):
+            sentences.append(
+                f"{row.compiler} computes at reduced precision and is not faster for that."
+            )
             continue
         ms = words.number(row.ms.estimate) if row.ms else words.NONE
         sentences.append(

@@ -44,10 +44,20 @@ def verdict(subject: SubjectResults) -> RenderableType:
     parts: list[RenderableType] = [
         Text(subject.subject, "bold"),
         Text(advice.headline, f"bold {tone}"),
-        *[Padding(Text(f"· {sentence}"), (0, 0, 0, 2)) for sentence in advice.sentences],
+        _list(advice.sentences),
         *_snippet(advice),
     ]
     return Group(*parts)
+
+
+def _list(sentences: list[str]) -> RenderableType:
+    """Sentences behind points, their further lines indented."""
+    lines = RichTable.grid(padding=(0, 1, 0, 0))
+    lines.add_column(width=3, justify="right")
+    lines.add_column()
+    for sentence in sentences:
+        lines.add_row("·", Text(sentence))
+    return lines
 
 
 def _snippet(advice: Advice) -> list[RenderableType]:
@@ -66,7 +76,8 @@ def _subject(subject: SubjectResults, whole: bool) -> list[RenderableType]:
     built = {table.name: table for table in tables.of_subject(subject)}
     for name in built if whole else SHORT:
         parts += [_Fitted(built[name]), Text()] if name in built else []
-    return parts + [_line(f"Note: {note}", "dim") for note in subject.notes]
+    notes = [_line(f"Note: {note}", "dim") for note in subject.notes]
+    return [*parts, *notes, Text()] if notes else parts
 
 
 class _Fitted:
