@@ -25,7 +25,7 @@ def test_the_compiler_of_the_page_compiles(tmp_path: Path) -> None:
     (tmp_path / "replay.py").write_text(snippet("docs/adding-a-compiler.md", "class Replay"))
     compiler = registry.get(f"{tmp_path / 'replay.py'}:Replay")
     assert compiler.available().here
-    subject = resolve.load("fusion/chain@small")
+    subject = resolve.load("models/mlp@small")
     example, inputs = subject.inputs({}, 1), subject.inputs({}, 2)
     compiled = compiler.compile(subject, example, "automatic", ())
     with torch.inference_mode():
