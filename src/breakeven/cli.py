@@ -48,6 +48,9 @@ def study(
         float | None, typer.Option(min=0.1, help="Minutes; 10 a subject, 3 with --quick.")
     ] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that one cell may take.")] = 300.0,
+    memory: Annotated[
+        float | None, typer.Option(min=0.1, help="GiB that one cell may hold.")
+    ] = None,
     quick: Annotated[bool, typer.Option(help="One process a cell, no intervals.")] = False,
     out: Annotated[str, typer.Option(metavar="DIR", help="Default: study-SUBJECT.")] = "",
     fresh: Annotated[bool, typer.Option(help="Forget what DIR holds.")] = False,
@@ -73,6 +76,7 @@ def study(
         threads=_numbers(threads, "--threads"),
         budget=budget,
         timeout=timeout,
+        memory=memory,
         quick=quick,
         out=out,
         command=["breakeven", *sys.argv[1:]],

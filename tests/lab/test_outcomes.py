@@ -39,6 +39,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> object:
         threads=[1],
         quick=True,
         budget=60,
+        memory=3.0,
         out=str(out),
         command=["breakeven", "study"],
     )

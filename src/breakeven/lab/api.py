@@ -113,6 +113,7 @@ def request(
     threads: list[int] | None = None,
     budget: float | None = None,
     timeout: float = studies.CELL_SECONDS,
+    memory: float | None = None,
     quick: bool = False,
     out: str = "",
     command: list[str] | None = None,
@@ -143,6 +144,7 @@ def request(
             inputs=str(Path(inputs).resolve()) if inputs else "", overrides=overrides or {}
         ),
         timeout=timeout,
+        memory=memory,
         command=command or [],
     )
 

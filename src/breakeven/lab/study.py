@@ -52,6 +52,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     threads: list[int] = []
     options: resolve.Options = resolve.Options()
     timeout: float = CELL_SECONDS
+    memory: float | None = None  # GiB that a cell's process tree may hold
     command: list[str] = []
 
 
@@ -311,12 +312,18 @@ class _Study:
             environment,
             Limits(
                 seconds=min(self._request.timeout, left),
-                memory=int(MEMORY_SHARE * machine.memory_available()),
+                memory=self._memory(),
             ),
             on_record,
             self._progress.stage,
         )
         return run_.finish()
+
+    def _memory(self) -> int:
+        """Bytes that a cell may hold: what was asked for, never more than is there."""
+        room = int(MEMORY_SHARE * machine.memory_available())
+        asked = self._request.memory
+        return room if asked is None else min(room, int(asked * 2**30))
 
     def _job(self, one: Planned, attempt: int) -> Job:
         quick = self._request.quick
