@@ -258,9 +258,7 @@ def test_copying_gives_the_code(browser: Any, tmp_path: Path) -> None:
     visit = Visit(browser, target, WIDE, "light")
     visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
     visit.tab.locator('button[data-copy="s0-code"]').click()
-    visit.tab.wait_for_function(
-        "document.querySelector('button[data-copy=\"s0-code\"]').textContent === 'Copied'"
-    )
+    visit.tab.locator('button[data-copy="s0-code"]', has_text="Copied").wait_for()
     code = visit.tab.locator("#s0-code").text_content()
     assert visit.tab.evaluate("navigator.clipboard.readText()") == code
     visit.close()

@@ -14,7 +14,7 @@ _INDUCTOR = """\
 import torch
 {config}
 model.eval()
-fast = torch.compile(model{arguments})
+fast = torch.compile({arguments})
 {bucket}
 with torch.inference_mode():
     output = {call}(*inputs)  # the first call compiles"""
@@ -83,7 +83,7 @@ import torch
 model.eval()
 {shapes}program = openvino.convert_model(model, example_input=inputs{pinned})
 core = openvino.Core()
-compiled = core.compile_model(program, "CPU"{precision})
+{options}compiled = core.compile_model(program, "CPU"{given})
 
 def fast(*inputs):
     arrays = [value.numpy(force=True) for value in inputs]
@@ -100,7 +100,7 @@ import torch
 
 model.eval()
 core = openvino.Core()
-compiled = {{}}  # one for each shape
+{options}compiled = {{}}  # one for each shape
 
 def fast(*inputs):
     shapes = tuple(value.shape for value in inputs)
@@ -109,13 +109,18 @@ def fast(*inputs):
         program = openvino.convert_model(
             model, example_input=inputs, input=pinned
         )
-        compiled[shapes] = core.compile_model(program, "CPU"{precision})
+        compiled[shapes] = core.compile_model(program, "CPU"{given})
     arrays = [value.numpy(force=True) for value in inputs]
     results = compiled[shapes](arrays).to_tuple()
     outputs = tuple(torch.from_numpy(result) for result in results)
     return outputs[0] if len(outputs) == 1 else outputs
 {bucket}
 output = {call}(*inputs)  # the first call at a shape compiles"""
+
+_F32 = {
+    "options": 'options = {"INFERENCE_PRECISION_HINT": "f32"}\n',
+    "given": ", options",
+}
 
 _EAGER = """\
 import torch
@@ -128,9 +133,9 @@ with torch.inference_mode():
 
 _BUCKET = """
 # Pads every input along `axis` to the next power of two, with zeros, so
-# that its mask leaves out what was added, and strips the answer: only a few sizes
-# are ever compiled. `longest` is the most that the model takes; strip=False
-# is for an answer without that axis, as a pooled one.
+# that its mask leaves out what was added, and strips the answer: only a few
+# sizes are ever compiled. `longest` is the most that the model takes;
+# strip=False is for an answer without that axis, as a pooled one.
 def bucketed(*inputs, axis=1, longest=None, strip=True):
     length = inputs[0].shape[axis]
     bucket = max(16, 1 << (length - 1).bit_length())
@@ -174,9 +179,9 @@ def snippet(
     if compiler == "onnxruntime":
         return _ONNXRUNTIME_BY_SHAPE.format(**rest) if by_shape else _onnxruntime(policy, sizes)
     if compiler in ("openvino", "openvino-default"):
-        precision = ', {"INFERENCE_PRECISION_HINT": "f32"}' if compiler == "openvino" else ""
+        precision = _F32 if compiler == "openvino" else {"options": "", "given": ""}
         if by_shape:
-            return _OPENVINO_BY_SHAPE.format(precision=precision, **rest)
+            return _OPENVINO_BY_SHAPE.format(**precision, **rest)
         return _openvino(precision, policy)
     return ""
 
@@ -194,8 +199,9 @@ def _inductor(
     config = "\n".join([*modules, *([""] if settings else []), *settings])
     mode = ['mode="max-autotune-no-cudagraphs"'] if compiler.endswith("max-autotune") else []
     # automatic is the default of torch.compile
-    wanted = [*mode, *([_DYNAMIC[policy]] if policy in _DYNAMIC else [])]
-    arguments = "".join(f", {argument}" for argument in wanted)
+    arguments = ", ".join(["model", *mode, *([_DYNAMIC[policy]] if policy in _DYNAMIC else [])])
+    if len(arguments) > 50:
+        arguments = f"\n    {arguments}\n"
     return _INDUCTOR.format(config=config, arguments=arguments, **rest)
 
 
@@ -213,8 +219,8 @@ def _onnxruntime(policy: str, sizes: Mapping[str, int] | None) -> str:
     return _ONNXRUNTIME.format(shapes=shapes, arguments=arguments)
 
 
-def _openvino(precision: str, policy: str) -> str:
+def _openvino(precision: Mapping[str, str], policy: str) -> str:
     if policy != "static":
-        return _OPENVINO.format(precision=precision, shapes="", pinned="")
+        return _OPENVINO.format(**precision, shapes="", pinned="")
     shapes = "shapes = [list(value.shape) for value in inputs]\n"
-    return _OPENVINO.format(precision=precision, shapes=shapes, pinned=", input=shapes")
+    return _OPENVINO.format(**precision, shapes=shapes, pinned=", input=shapes")

@@ -174,7 +174,7 @@ def _speed(row: Row, name: bool = False) -> str:
     eager = f" instead of {words.number(row.eager_ms.estimate)} ms" if row.eager_ms else ""
     return (
         f"{who} takes {words.number(row.ms.estimate)} ms{eager}: "
-        f"{words.interval(row.speedup)} times as fast."
+        f"a speedup of {words.interval(row.speedup)}."
     )
 
 
@@ -233,7 +233,7 @@ def _policy(subject: SubjectResults, choice: Choice) -> list[str]:
     if best.recompiles:
         facts.append(f"{best.recompiles} recompiles")
     if best.cut is not None:
-        facts.append(f"{words.interval(best.cut, words.percent)} less transition cost than static")
+        facts.append(f"static's transition cost cut by {words.interval(best.cut, words.percent)}")
     if best.loss is not None:
         facts.append(f"steady state {words.change(best.loss.estimate)} against static")
     return [f"{sentence}{'; ' if facts else ''}{', '.join(facts)}."]
@@ -268,7 +268,7 @@ def _asides(subject: SubjectResults, standings: dict[str, str]) -> list[str]:
         ms = words.number(row.ms.estimate) if row.ms else words.NONE
         sentences.append(
             f"An option apart, not ranked because it computes at reduced precision: {row.compiler} "
-            f"takes {ms} ms, {words.interval(row.speedup)} times as fast, at a relative error of "
+            f"takes {ms} ms, a speedup of {words.interval(row.speedup)}, at a relative error of "
             f"{words.error(row.error)} (eager: {words.error(row.eager_error)})."
         )
     threads = [name for name, state in standings.items() if state == "threads"]

@@ -145,7 +145,9 @@ def log_axis(values: Sequence[float]) -> dict[str, Any]:
         ticks = [tick for tick in steps if first <= math.log10(tick) <= last]
         if len(ticks) >= 3:
             break
-    ticks = ticks[:: -(-len(ticks) // 6)] if len(ticks) > 7 else ticks
+    if len(ticks) > 7:
+        step = -(-len(ticks) // 6)
+        ticks = ticks[ticks.index(1) % step if 1 in ticks else 0 :: step]  # 1 keeps its tick
     return {
         "type": "log",
         "range": [rounded(first), rounded(last)],

@@ -241,7 +241,7 @@ def _stage(stage: str, segments: list[tuple[int, float, str, float]]) -> Trace:
         "textposition": "inside",
         "insidetextanchor": "middle",
         "textangle": 0,
-        "constraintext": "none",
+        "constraintext": "inside",
         "cliponaxis": False,
         "hovertemplate": f"{stage}: %{{text}}, %{{customdata}}<extra></extra>",
         "marker": {"line": {"width": 1.5}},
