@@ -167,6 +167,59 @@ def test_every_chart_is_as_wide_as_its_place(visit: Visit) -> None:
         assert place["height"] >= 100
 
 
+def test_the_first_screen_holds_verdict_code_and_table(browser: Any, study: Any) -> None:
+    visit = Visit(browser, study[1], WIDE, "light")
+    if len(study[0].subjects) == 1:
+        for place in (".headline", ".snippet", ".cards tbody tr"):
+            box = visit.tab.locator(place).first.bounding_box()
+            assert box["y"] + min(box["height"], 60) <= WIDE["height"], place
+    wide = "() => [...document.querySelectorAll('.cards')].map(b => b.scrollWidth - b.clientWidth)"
+    assert max(visit.tab.evaluate(wide)) <= 0
+    visit.close()
+
+
+def test_rows_are_named_beside_their_marks_where_there_is_room(visit: Visit) -> None:
+    """Names never lie on the plot of a wide page, and never leave a narrow one's picture."""
+    assert visit.tab.evaluate(MISPLACED) == []
+
+
+MISPLACED = """() => [...document.querySelectorAll('.plot')].flatMap(plot => {
+  if (plot.layout.yaxis.showticklabels !== false) return [];
+  const whole = plot.getBoundingClientRect();
+  const start = whole.left + plot._fullLayout._size.l;
+  const roomy = whole.width >= 760;
+  return [...plot.querySelectorAll('.annotation-text')].filter(note => {
+    const box = note.getBoundingClientRect();
+    return box.left < whole.left - 1 || box.right > (roomy ? start : whole.right) + 1;
+  }).map(note => `${plot.id}: ${note.textContent}`);
+})"""
+
+
+def test_bars_of_a_row_are_equally_high(visit: Visit) -> None:
+    for key in visit.tab.evaluate("[...document.querySelectorAll('.plot')].map(p => p.id)"):
+        heights = visit.tab.evaluate(BARS, key)
+        assert max(heights, default=0) - min(heights, default=0) < 2
+
+
+BARS = """(key) => [...document.getElementById(key).querySelectorAll('.barlayer .point path')]
+  .map(bar => bar.getBBox().height).filter(height => height > 0)"""
+
+
+def test_a_window_that_grows_gets_its_names_beside(browser: Any, tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    page.write(STUDIES["one"], target)
+    visit = Visit(browser, target, NARROW, "light")
+    assert visit.tab.evaluate(LEFT) < 20
+    visit.tab.set_viewport_size(WIDE)
+    visit.tab.locator('#s0-speedups[data-roomy="true"]').wait_for()
+    assert visit.tab.evaluate(LEFT) > 100
+    assert visit.tab.evaluate(MISPLACED) == []
+    visit.close()
+
+
+LEFT = "() => document.getElementById('s0-speedups').layout.margin.l"
+
+
 def test_text_is_readable(visit: Visit, scheme: str) -> None:
     paper = visit.tab.evaluate("getComputedStyle(document.body).backgroundColor")
     level = sum(int(part) for part in paper.strip("rgb()").split(","))

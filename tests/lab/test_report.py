@@ -25,8 +25,8 @@ from rich.console import Console
 from breakeven.errors import StoreError
 from breakeven.lab import format as words
 from breakeven.lab.choices import standing
-from breakeven.lab.report import charts_cost, csv_tables, page, tables, terminal
-from breakeven.lab.report.table import Table
+from breakeven.lab.report import charts_cost, charts_fusion, csv_tables, page, tables, terminal
+from breakeven.lab.report.table import Cell, Table
 from breakeven.lab.results import (
     Ablation,
     BreakEven,
@@ -601,6 +601,8 @@ class Page(HTMLParser):
         self._folds -= tag == "details"
         if tag == "table":
             self._table = False
+        if self._table and tag in ("td", "th", "caption"):
+            self.tables[-1] += "\n"
         if tag == self._hidden:
             self._hidden = ""
 
@@ -609,7 +611,7 @@ class Page(HTMLParser):
             self.scripts[self._script] = self.scripts.get(self._script, "") + data
             return
         if self._table:
-            self.tables[-1] += data + "\n"
+            self.tables[-1] += data.replace("\n", " ")
         if not self._folds:
             self.sight += data
 
@@ -664,9 +666,24 @@ def test_every_chart_has_its_table(study: tuple[Results, str]) -> None:
 
 
 def holds(text: str, table: Table) -> bool:
-    """Every cell, as it stands, in the text of one HTML table."""
-    pieces = {piece.strip() for piece in text.split("\n")}
-    return table.title in pieces and all(cell.text in pieces for row in table.rows for cell in row)
+    """Every cell that no other covers, after its larger estimate or alone, in one HTML table."""
+    pieces = {" ".join(piece.split()) for piece in text.split("\n")}
+    return table.title in pieces and all(
+        any(piece == cell or piece.endswith(f" {cell}") for piece in pieces)
+        for row in table.rows
+        for cell in uncovered(row)
+    )
+
+
+def uncovered(row: list[Cell]) -> Iterator[str]:
+    """The texts of a row that are shown: a cell of several columns covers those after it."""
+    until = 0
+    for place, cell in enumerate(row):
+        if place >= until:
+            until = place + cell.span
+            yield " ".join(cell.text.split())
+        else:
+            assert cell.text == words.NONE
 
 
 def unpacked(text: str) -> str:
@@ -718,3 +735,25 @@ def test_the_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     page.write(RESULTS, target)
     assert target.read_text(encoding="utf-8") == page.html(RESULTS)
     assert [path.name for path in target.parent.iterdir()] == ["report.html"]
+
+
+def test_reduced_precision_does_not_rank_a_suite() -> None:
+    """The subject whose only large speedup is a reduced one stands below a smaller f32 one."""
+    small = msgspec.structs.replace(
+        FULL, subject="reduced-alone", rows=[made.eager_row(), made.row("openvino-default")]
+    )
+    large = msgspec.structs.replace(
+        FULL, subject="f32", rows=[made.eager_row(), made.row("torchscript")]
+    )
+    figure = charts_fusion.suite(made.results(small, large)).figure
+    names = [note["text"] for note in figure["layout"]["annotations"]]
+    assert ["f32" in names[0], "reduced-alone" in names[1]] == [True, True]
+    (reduced,) = [t for t in figure["data"] if t["name"] == "openvino-default"]
+    assert reduced["marker"]["symbol"] == ["x-open-dot"]
+
+
+def test_a_lone_process_has_no_bar() -> None:
+    study = made.results(made.quick_subject(), quick=True)
+    (trace,) = page.figures(study)["s0-speedups"].figure["data"]
+    assert trace["error_x"]["array"] == trace["error_x"]["arrayminus"] == [None]
+    assert trace["marker"]["symbol"][0].endswith("-open")

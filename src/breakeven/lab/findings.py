@@ -181,18 +181,16 @@ def _overhead(results: Results, words: list[str]) -> list[str]:
             if row.outcome != "ok":
                 lines.append(f"| `{subject.subject}` | {row.compiler} | {row.outcome} | | | | |")
             lines += [_start_line(subject, row, start) for start in row.starts]
-    counts = [
-        (start.break_even.calls.estimate, subject.subject, row.compiler)
+    paid = [
+        (start.break_even.calls.estimate, f"`{subject.subject}`", row.compiler, start.state)
         for subject in results.subjects
         for row in subject.rows
-        for start in row.starts
-        if start.state == "machine-cold" and start.break_even.kind == "calls"
-        if start.break_even.calls is not None
+        for start in row.starts[:1]
+        if start.break_even.kind == "calls" and start.break_even.calls is not None
     ]
     said = [
-        f"Machine-cold, {shown.count(calls)} calls have to be made on `{name}` before {compiler} "
-        "has paid."
-        for calls, name, compiler in sorted(counts)
+        f"- {shown.count(calls)} calls of {name} before {compiler} has paid ({state})."
+        for calls, name, compiler, state in sorted(paid)
     ]
     return [*lines, "", *said, "", *_left_out(results), f"Command: `{' '.join(words)}`", ""]
 

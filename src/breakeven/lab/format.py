@@ -159,7 +159,7 @@ def interval_seconds(value: Interval | None, n: bool = True) -> str:
     """`[2.79, 3.10, 3.41] s, n=5`: one unit for all three, that of the estimate."""
     if value is None or not math.isfinite(value.estimate) or abs(value.estimate) >= 119.5:
         return interval(value, seconds, n)
-    size = abs(value.estimate)
+    size = abs(value.estimate) or 1.0
     scale, unit = (
         (1.0, "s") if size >= 0.9995 else (1e3, "ms") if size >= 0.9995e-3 else (1e6, "µs")
     )

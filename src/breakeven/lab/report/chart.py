@@ -37,6 +37,12 @@ _SPARE = [
     ("#3f5a3a", "#9cc494"),
 ]
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "pentagon", "cross", "x")
+POLICY_SYMBOLS = {
+    "static": "circle",
+    "automatic": "square",
+    "dynamic": "diamond",
+    "bucket": "triangle-up",
+}
 DASHES = {"static": "solid", "automatic": "dash", "dynamic": "dot", "bucket": "dashdot"}
 
 
@@ -102,13 +108,13 @@ def numbers(values: Sequence[float]) -> list[float]:
 
 def error_bar(values: Sequence[Interval]) -> dict[str, Any]:
     """Asymmetric bars from intervals; none where a process stood alone, none towards no bound."""
-    up = [0.0 if value.high is None else value.high - value.estimate for value in values]
-    down = [0.0 if value.low is None else value.estimate - value.low for value in values]
+    up = [None if value.high is None else rounded(value.high - value.estimate) for value in values]
+    down = [None if value.low is None else rounded(value.estimate - value.low) for value in values]
     return {
         "type": "data",
         "symmetric": False,
-        "array": numbers(up),
-        "arrayminus": numbers(down),
+        "array": up,
+        "arrayminus": down,
         "thickness": 1.75,
         "width": 4,
     }
@@ -141,7 +147,7 @@ def log_axis(values: Sequence[float]) -> dict[str, Any]:
     low, high = min(usable), max(usable)
     room = max(0.02, 0.06 * math.log10(high / low))
     first, last = math.log10(low) - room, math.log10(high) + room
-    for steps in (_COARSE, _MIDDLE, _FINE):
+    for steps in (_COARSE, _MIDDLE, _CLOSE, _FINE):
         ticks = [tick for tick in steps if first <= math.log10(tick) <= last]
         if len(ticks) >= 3:
             break
@@ -158,6 +164,7 @@ def log_axis(values: Sequence[float]) -> dict[str, Any]:
 
 _COARSE = [10.0**power for power in range(-4, 7)]
 _MIDDLE = sorted(10.0**power * step for power in range(-4, 7) for step in (1, 2, 5))
+_CLOSE = sorted(10.0**power * step for power in range(-4, 7) for step in (1, 1.5, 2, 3, 5, 7))
 _FINE = sorted(
     round(10.0**power * step, 6)
     for power in range(-3, 5)

@@ -236,6 +236,7 @@ def _stage(stage: str, segments: list[tuple[int, float, str, float]]) -> Trace:
         "y": [at for at, _, _, _ in segments],
         "base": chart.numbers([base for _, base, _, _ in segments]),
         "x": chart.numbers([seconds for _, _, _, seconds in segments]),
+        "width": 0.42,
         "text": [chart.plain(name) for _, _, name, _ in segments],
         "customdata": [words.seconds(seconds) for _, _, _, seconds in segments],
         "textposition": "inside",

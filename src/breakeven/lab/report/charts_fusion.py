@@ -23,7 +23,7 @@ def speedups(subject: SubjectResults) -> Chart:
             said = row.outcome if row.outcome != "ok" else "not measured"
             labels.append(chart.label(f"{name}  {chart.plain(said)}", at, name="failed"))
             continue
-        apart = "  reduced precision, not ranked" if row.accuracy == "reduced" else ""
+        apart = "  reduced" if row.accuracy == "reduced" else ""
         labels.append(chart.label(f"{name}  {words.interval(row.speedup, n=False)}{apart}", at))
         style = "open" if row.accuracy == "reduced" else ""
         traces.append(_mark(row.compiler, row.speedup, at, "point", style))
@@ -79,30 +79,40 @@ def suite(results: Results) -> Chart:
     gap = 0.62 / max(1, len(compilers))
     traces = []
     for number, compiler in enumerate(compilers):
-        points = [
-            (row.speedup, at + number * gap)
+        found = [
+            (row, at + number * gap)
             for at, subject in enumerate(subjects)
             for row in subject.rows
-            if row.compiler == compiler and row.outcome == "ok" and row.speedup
+            if row.compiler == compiler and row.outcome == "ok" and row.accuracy != "wrong"
         ]
-        traces.append(_marks(compiler, points))
+        points = [(row.speedup, at) for row, at in found if row.speedup]
+        trace = _marks(compiler, points)
+        for place, row in enumerate(row for row, _ in found if row.speedup):
+            if row.accuracy == "reduced":
+                trace["marker"]["symbol"][place] = f"{chart.symbol(compiler)}-open-dot"
+        traces.append(trace)
     labels = [
-        chart.label(f"<b>{chart.plain(words.short(subject.subject, 48))}</b>", at)
+        chart.label(f"<b>{chart.plain(words.short(subject.subject, 40))}</b>", at)
         for at, subject in enumerate(subjects)
     ]
     floor = max((subject.noise_floor for subject in subjects), default=0.01)
     height = 34 + 9 * len(compilers)
     figure = _forest(traces, labels, len(subjects), floor, "times as fast as eager", height)
     caption = (
-        "Each subject, largest gain first; log scale, bars are 95 % intervals over processes. Open "
-        "marks stand for a single process."
+        "Each subject, largest gain at f32 level first; log scale, bars are 95 % intervals over "
+        "processes. Open marks stand for a single process, dotted ones for reduced precision, "
+        "which is not ranked."
     )
     return Chart("suite", "Speedup by subject", caption, figure, "overview", legend=True)
 
 
 def _largest(subject: SubjectResults) -> float:
     return max(
-        (row.speedup.estimate for row in subject.rows if row.speedup and row.outcome == "ok"),
+        (
+            row.speedup.estimate
+            for row in subject.rows
+            if row.speedup and row.outcome == "ok" and row.accuracy == "f32-level"
+        ),
         default=0.0,
     )
 
@@ -146,7 +156,7 @@ def _forest(
     for trace in traces:
         bars = trace["error_x"]
         for x, up, down in zip(trace["x"], bars["array"], bars["arrayminus"], strict=True):
-            reach += [x - down, x + up]
+            reach += [x - (down or 0), x + (up or 0)]
     layout = {
         "height": rows * row_height + 76,
         "showlegend": False,

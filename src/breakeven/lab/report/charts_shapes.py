@@ -70,7 +70,9 @@ def _walk(compiler: str, policy: str, calls: list[ShapeCall]) -> list[Trace]:
             "y": chart.numbers([call.seconds for call in calls]),
             "marker": {
                 "size": [9 if call.compiles else 3 for call in calls],
-                "symbol": chart.symbol(compiler),
+                "symbol": "circle"
+                if compiler == "eager"
+                else chart.POLICY_SYMBOLS.get(policy, "x"),
             },
             "text": [words.size(call.size) for call in calls],
             "hovertemplate": "%{fullData.name}, call %{x}, %{text}: %{y:.3s}s<extra></extra>",
@@ -139,7 +141,7 @@ def losses(subject: SubjectResults) -> Chart:
                 "y": chart.numbers([value.estimate for value in values]),
                 "error_y": chart.error_bar(values),
                 "line": {"dash": chart.DASHES.get(pair[1], "solid"), "width": 2},
-                "marker": {"size": 7, "symbol": chart.symbol(pair[0])},
+                "marker": {"size": 7, "symbol": chart.POLICY_SYMBOLS.get(pair[1], "x")},
                 "text": [words.interval(value, words.change) for value in values],
                 "hovertemplate": "%{fullData.name}, %{x}: %{text}<extra></extra>",
             }

@@ -7,6 +7,7 @@
   const touch = matchMedia("(pointer: coarse)").matches;
   const drawn = new Set();
   const chosen = {}; // chart -> number of its view
+  const STROKES = { dash: "7 4", dot: "2.5 3", dashdot: "9 3 2.5 3" };
   const hidden = {}; // chart -> names of traces the reader has switched off
 
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -44,7 +45,11 @@
     if (made.line) made.line.color = main;
     if (made.marker) made.marker.color = main;
     if (meta.role === "walk") made.line = { ...made.line, width: 1, color: faded(main, 0.55) };
-    for (const bar of ["error_x", "error_y"]) if (made[bar]) made[bar].color = main;
+    for (const bar of ["error_x", "error_y"]) {
+      if (!made[bar]) continue;
+      made[bar].color = main;
+      for (const side of ["array", "arrayminus"]) made[bar][side] = made[bar][side].map((width) => width ?? NaN);
+    }
     if (meta.role === "kept" && made.error_x) made.error_x.thickness = 1;
     return made;
   };
@@ -55,9 +60,21 @@
     title: { ...(given.title || {}), font: { color: look.quiet, size: 12 }, standoff: 10 },
   });
 
-  const layout = (figure, look) => {
+  // Rows are named inside the plot, above their marks; where there is room, beside it instead.
+  const roomy = (figure, width) => figure.layout.yaxis.showticklabels === false && width >= 760;
+
+  const beside = (given) => {
+    const length = (text) => text.replace(/<[^>]*>/g, "").replace(/&\w+;/g, "&").length;
+    const longest = Math.max(0, ...given.annotations.map((note) => length(note.text)));
+    const room = Math.min(390, 24 + 6.8 * longest);
+    for (const note of given.annotations) Object.assign(note, { xshift: -room, yshift: 0, yanchor: "middle" });
+    if (!given.barmode) given.height = 76 + 0.75 * (given.height - 76);
+    return room;
+  };
+
+  const layout = (figure, look, width) => {
     const given = structuredClone(figure.layout);
-    const bare = given.yaxis && given.yaxis.showticklabels === false;
+    const left = roomy(figure, width) ? beside(given) : given.yaxis.showticklabels === false ? 4 : 62;
     for (const shape of given.shapes || []) {
       if (shape.name === "noise") shape.fillcolor = look.band;
       else shape.line.color = shape.name === "one" ? look.ink : look.quiet;
@@ -71,7 +88,7 @@
     return {
       ...given, ...axes, showlegend: false, autosize: true,
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-      margin: { l: bare ? 4 : 62, r: 14, t: 10, b: 50 },
+      margin: { l: left, r: 14, t: 10, b: 50 },
       font: { family: look.font, size: 12, color: look.ink },
       dragmode: touch ? false : "zoom",
       hoverlabel: { bgcolor: look.paper, bordercolor: look.line, font: { color: look.ink, family: look.font, size: 12 } },
@@ -93,8 +110,11 @@
     });
     drawn.add(key);
     legend(key);
+    const place = document.getElementById(key);
+    place.style.minHeight = "";
+    place.dataset.roomy = roomy(figure, place.clientWidth);
     const config = { displayModeBar: false, responsive: true, showTips: false };
-    return Plotly.react(document.getElementById(key), data, layout(figure, look), config);
+    return Plotly.react(place, data, layout(figure, look, place.clientWidth), config);
   };
 
   const legend = (key) => {
@@ -112,19 +132,24 @@
     button.type = "button";
     button.setAttribute("aria-pressed", String(!(hidden[key] && hidden[key].has(name))));
     const mark = document.createElement("i");
-    const dash = trace.line && trace.meta.policy ? trace.line.dash : "solid";
-    mark.className = trace.meta.stage ? `box ${trace.meta.stage}` : `stroke ${dash || "solid"}`;
     mark.style.setProperty("--dot", colour(trace.meta));
+    if (trace.meta.stage) {
+      mark.className = `box ${trace.meta.stage}`;
+    } else {
+      const dash = trace.meta.policy && trace.line ? trace.line.dash : "solid";
+      mark.className = "stroke";
+      mark.innerHTML = `<svg width="26" height="8" aria-hidden="true"><line x1="0" y1="4" x2="26" y2="4" stroke="currentColor" stroke-width="2.5" stroke-dasharray="${STROKES[dash] || "none"}"/></svg>`;
+    }
     button.append(mark, name);
     button.addEventListener("click", () => {
       const off = (hidden[key] ||= new Set());
       if (!off.delete(name)) off.add(name);
       draw(key);
-      place(key, name);
+      refocus(key, name);
     });
     return button;
   };
-  const place = (key, name) => { // the legend was rebuilt: keep the reader's focus
+  const refocus = (key, name) => { // the legend was rebuilt: keep the reader's focus
     for (const button of document.querySelectorAll(`.legend[data-chart="${key}"] button`)) {
       if (button.textContent === name) button.focus();
     }
@@ -155,7 +180,11 @@
     for (const table of root.querySelectorAll(".cards table")) {
       const titles = [...table.querySelectorAll("thead th")].map((head) => head.textContent);
       for (const row of table.tBodies[0].rows) {
-        [...row.cells].forEach((cell, index) => { cell.dataset.label = titles[index]; });
+        let index = 0;
+        for (const cell of row.cells) {
+          cell.dataset.label = cell.colSpan > 1 ? "outcome" : titles[index];
+          index += cell.colSpan;
+        }
       }
     }
   };
@@ -182,6 +211,12 @@
   }
 
   dark.addEventListener("change", () => drawn.forEach(draw));
+  window.addEventListener("resize", () => drawn.forEach((key) => {
+    const place = document.getElementById(key);
+    if (place.clientWidth && place.dataset.roomy !== String(roomy(store.charts[key], place.clientWidth))) {
+      Plotly.Plots.resize(place).then(() => draw(key)); // first the width, else the margin is cut
+    }
+  }));
   window.addEventListener("beforeprint", () => {
     for (const fold of document.querySelectorAll("details")) fold.open = true;
     seen.disconnect();

@@ -14,12 +14,14 @@ from breakeven.lab.results import Ablation, Interval, PolicyRow, Row, Start
 class Cell:
     """`tone` is "", "good", "bad", "apart" (reduced precision) or "quiet".
 
-    `lead` is the estimate alone, where `text` is an interval: the page sets it larger.
+    `lead` is the estimate alone, where `text` is an interval: the page sets it larger. `span` is
+    how many columns the page lets it fill; the cells it covers are there, and empty.
     """
 
     text: str
     tone: str = ""
     lead: str = ""
+    span: int = 1
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,8 @@ def columns_of(text: str) -> list[Column]:
 def accuracy(accuracy: str, error: float | None = None) -> Cell:
     tone = {"reduced": "apart", "wrong": "bad"}.get(accuracy, "")
     shown = "" if error is None else f" ({words.error(error)})"
-    return Cell(
-        {"unknown": words.NONE, "baseline": "baseline"}.get(accuracy, accuracy + shown), tone
-    )
+    text = {"unknown": words.NONE, "baseline": "baseline"}.get(accuracy, accuracy + shown)
+    return Cell(text, tone, accuracy if text.startswith(accuracy) else "")
 
 
 def verdict(verdict: str) -> Cell:
@@ -104,7 +105,7 @@ def total(row: Row) -> Cell:
 def failed(row: Row | Ablation | PolicyRow, width: int, named: int = 1) -> list[Cell]:
     """What stands in place of numbers: the outcome and its cause, in plain sight."""
     detail = f": {words.short(row.detail)}" if row.detail else ""
-    outcome = Cell(f"{row.outcome}{detail}", "bad")
+    outcome = Cell(f"{row.outcome}{detail}", "bad", span=width - named)
     return [outcome, *[Cell(words.NONE, "quiet")] * (width - named - 1)]
 
 

@@ -84,7 +84,7 @@ def overview(results: Results) -> Table:
                 Cell(f"{without} of {len(subject.rows)}", "bad" if without else ""),
             ]
         )
-    return Table("overview", "Subjects", columns, rows)
+    return Table("overview", "Subjects at a glance", columns, rows)
 
 
 def fastest(subject: SubjectResults) -> Row | None:
