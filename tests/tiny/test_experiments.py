@@ -194,6 +194,12 @@ def test_a_speedup_that_is_only_threading_is_not_credited() -> None:
     assert row.speedup_best_threads.estimate == pytest.approx(1.0)
 
 
+def test_fewer_threads_do_not_win_by_load() -> None:
+    sweep = pairs(EAGER, FAST, part="threads-1", contended=True)
+    found = evidence(cell("eager", [*pairs(EAGER, EAGER), *sweep], repetition=8))
+    assert fusion.best_threads(found) == (0, 1.0)
+
+
 def test_ablation_ratio_switch_and_remainder() -> None:
     def tried(off: tuple[str, ...], seconds: float, digest: str) -> CellRecords:
         record = ProgramRecord(**KEY, program=Program(digest=digest))

@@ -115,9 +115,9 @@ class Process:
         kept = sorted(value for value in values if value is not None)
         return kept[len(kept) // 2] if kept else None
 
-    def is_contended(self) -> bool:
+    def is_contended(self, part: str = "steady") -> bool:
         """Whether too few clean pairs are left to rest a verdict on."""
-        pairs = self.pairs()
+        pairs = self.pairs(part=part)
         return bool(pairs) and any(e.contended or c.contended for e, c in pairs)
 
     def cold(self, prefix: str = "") -> float | None:

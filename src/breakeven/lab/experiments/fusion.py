@@ -105,13 +105,17 @@ def _with_program(line: Row, processes: list[Process], ceilings: Ceilings | None
 
 
 def best_threads(evidence: Evidence) -> tuple[int, float]:
-    """Eager's best thread count and its gain over the cell's own count (1.0 if that is best)."""
+    """Eager's best thread count and its gain over the cell's own count (1.0 if that is best).
+
+    Contended blocks do not count: beside other work fewer threads win, whatever the model.
+    """
     best, gain = 0, 1.0
     counts: dict[int, list[float]] = {}
     for process in evidence.steady("eager"):
         for threads in range(1, process.cell.threads):
-            ratio = process.log_ratio(part=f"threads-{threads}")
-            if ratio is not None:
+            part = f"threads-{threads}"
+            ratio = process.log_ratio(part=part)
+            if ratio is not None and not process.is_contended(part):
                 counts.setdefault(threads, []).append(ratio)
     for threads, ratios in counts.items():
         ratio = math.exp(sum(ratios) / len(ratios))
