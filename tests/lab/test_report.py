@@ -32,6 +32,7 @@ from breakeven.lab.results import (
     BreakEven,
     Curve,
     Interval,
+    OutcomeRow,
     PolicyRow,
     Results,
     Row,
@@ -757,3 +758,29 @@ def test_a_lone_process_has_no_bar() -> None:
     (trace,) = page.figures(study)["s0-speedups"].figure["data"]
     assert trace["error_x"]["array"] == trace["error_x"]["arrayminus"] == [None]
     assert trace["marker"]["symbol"][0].endswith("-open")
+
+
+def test_what_was_not_run_is_all_there() -> None:
+    """Equal commands share a line, different ones do not, and every cell is named."""
+    rows = [
+        OutcomeRow(cell=cell, compiler="inductor", outcome="not run", detail="budget", command=cmd)
+        for cell, cmd in (("a", "one"), ("b", "one"), ("c", "two"))
+    ]
+    table = tables.not_run(msgspec.structs.replace(RESULTS, not_run=rows))
+    assert [(row[2].text, row[4].text) for row in table.rows] == [("a; b", "one"), ("c", "two")]
+
+
+@pytest.mark.parametrize("floors", [(0.02, 0.02), (0.02, 0.3), (0.02, 3.0)])
+def test_a_suite_shows_the_noise_of_each_subject(floors: tuple[float, float]) -> None:
+    """Bands are of their own subject, and a floor above 1 has a lower end on the log axis."""
+    base = made.quick_subject()
+    subjects = [
+        msgspec.structs.replace(base, subject=f"s{at}", noise_floor=floor)
+        for at, floor in enumerate(floors)
+    ]
+    layout = charts_fusion.suite(made.results(*subjects)).figure["layout"]
+    bands = [shape for shape in layout["shapes"] if shape["name"] == "noise"]
+    highest = [band["x1"] for band in bands]
+    assert highest == pytest.approx(sorted({1 + floor for floor in floors}))
+    assert all(0 < band["x0"] < 1 for band in bands)
+    assert layout["xaxis"]["range"][1] < math.log10(3)

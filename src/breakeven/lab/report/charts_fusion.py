@@ -35,7 +35,7 @@ def speedups(subject: SubjectResults) -> Chart:
         "same ratio with freed pages kept: the part of the gain that is computation; the rest is "
         "allocation."
     )
-    figure = _forest(traces, labels, len(rows), subject.noise_floor, "times as fast as eager")
+    figure = _forest(traces, labels, [subject.noise_floor] * len(rows), "times as fast as eager")
     return Chart("speedups", "Speedup over eager", caption, figure, "speed")
 
 
@@ -59,8 +59,8 @@ def ablations(subject: SubjectResults) -> Chart:
         "Time without the technique over time with it, log scale: right of 1, the technique helps. "
         "Single effects do not add up; what all off leaves beyond their product is the remainder."
     )
-    rows = len(subject.ablations)
-    figure = _forest(traces, labels, rows, subject.noise_floor, "times as slow without it")
+    floors = [subject.noise_floor] * len(subject.ablations)
+    figure = _forest(traces, labels, floors, "times as slow without it")
     return Chart("ablations", "One technique off at a time", caption, figure, "ablations")
 
 
@@ -74,7 +74,8 @@ def suite(results: Results) -> Chart:
     compilers = [
         name
         for name in chart.colours(results)
-        if any(row.compiler == name and row.speedup for s in subjects for row in s.rows)
+        if name != "eager"
+        and any(row.compiler == name and row.speedup for s in subjects for row in s.rows)
     ]
     gap = 0.62 / max(1, len(compilers))
     traces = []
@@ -95,13 +96,13 @@ def suite(results: Results) -> Chart:
         chart.label(f"<b>{chart.plain(words.short(subject.subject, 40))}</b>", at)
         for at, subject in enumerate(subjects)
     ]
-    floor = max((subject.noise_floor for subject in subjects), default=0.01)
+    floors = [subject.noise_floor for subject in subjects]
     height = 34 + 9 * len(compilers)
-    figure = _forest(traces, labels, len(subjects), floor, "times as fast as eager", height)
+    figure = _forest(traces, labels, floors, "times as fast as eager", height)
     caption = (
         "Each subject, largest gain at f32 level first; log scale, bars are 95 % intervals over "
-        "processes. Open marks stand for a single process, dotted ones for reduced precision, "
-        "which is not ranked."
+        "processes, grey is each subject's noise floor. Open marks stand for a single process, "
+        "dotted ones for reduced precision, which is not ranked."
     )
     return Chart("suite", "Speedup by subject", caption, figure, "overview", legend=True)
 
@@ -147,12 +148,13 @@ def _marks(compiler: str, points: list[tuple[Interval, float]], role: str = "poi
 def _forest(
     traces: list[Trace],
     labels: list[dict[str, Any]],
-    rows: int,
-    floor: float,
+    floors: list[float],
     title: str,
     row_height: int = ROW,
 ) -> dict[str, Any]:
-    reach = [1 - 2 * floor, 1 + 2 * floor]
+    rows = len(floors)
+    wide = min(0.4, max(floors, default=0.0))  # a floor beyond it needs no axis of its own
+    reach = [1 - 2 * wide, 1 + 2 * wide]
     for trace in traces:
         bars = trace["error_x"]
         for x, up, down in zip(trace["x"], bars["array"], bars["arrayminus"], strict=True):
@@ -167,7 +169,22 @@ def _forest(
             "showgrid": False,
             "zeroline": False,
         },
-        "shapes": [chart.band(1 - floor, 1 + floor), chart.rule(1, "one")],
+        "shapes": [*_bands(floors), chart.rule(1, "one")],
         "annotations": labels,
     }
     return {"data": traces, "layout": layout}
+
+
+def _bands(floors: list[float]) -> list[dict[str, Any]]:
+    """The noise floor of each row, as one band where all rows have the same."""
+    if len(set(floors)) == 1:
+        return [chart.band(_below(floors[0]), 1 + floors[0])]
+    return [
+        chart.band(_below(floor), 1 + floor) | {"yref": "y", "y0": at - 0.5, "y1": at + 0.5}
+        for at, floor in enumerate(floors)
+    ]
+
+
+def _below(floor: float) -> float:
+    """The lower end of a band on a log axis, which has no zero."""
+    return max(1e-6, 1 - floor)

@@ -64,9 +64,10 @@
   const roomy = (figure, width) => figure.layout.yaxis.showticklabels === false && width >= 760;
 
   const beside = (given) => {
-    const length = (text) => text.replace(/<[^>]*>/g, "").replace(/&\w+;/g, "&").length;
-    const longest = Math.max(0, ...given.annotations.map((note) => length(note.text)));
-    const room = Math.min(390, 24 + 6.8 * longest);
+    const pen = document.createElement("canvas").getContext("2d");
+    pen.font = `bold 12px ${css("--sans")}`;
+    const width = (text) => pen.measureText(text.replace(/<[^>]*>/g, "").replace(/&\w+;/g, "&")).width;
+    const room = 24 + Math.max(0, ...given.annotations.map((note) => width(note.text)));
     for (const note of given.annotations) Object.assign(note, { xshift: -room, yshift: 0, yanchor: "middle" });
     if (!given.barmode) given.height = 76 + 0.75 * (given.height - 76);
     return room;

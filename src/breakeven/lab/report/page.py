@@ -159,7 +159,7 @@ def _render(results: Results, detail: Detail) -> str:
         overview=tables.overview(results) if len(views) > 1 else None,
         suite=suite,
         outcomes=tables.all_outcomes(results),
-        not_run=tables.outcomes(results.not_run, "Not run"),
+        not_run=tables.not_run(results),
         environment=list(_environment(results.environment)),
         headline=_headline(results),
         colours=list(colours.values()),

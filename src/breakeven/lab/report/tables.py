@@ -61,6 +61,21 @@ def outcomes(rows: list[OutcomeRow], title: str = "Outcomes that are not numbers
     return Table("outcomes", title, columns, cells, "", [row.compiler for row in rows], named=2)
 
 
+def not_run(results: Results) -> Table:
+    """What was planned and not run; cells of one compiler under one command share a line."""
+    found: dict[tuple[str, str, str, str], list[str]] = {}
+    for row in results.not_run:
+        key = (row.compiler, row.outcome, row.detail, row.command)
+        found.setdefault(key, []).append(row.cell)
+    rows = [
+        OutcomeRow(
+            compiler=compiler, outcome=outcome, detail=detail, command=command, cell="; ".join(same)
+        )
+        for (compiler, outcome, detail, command), same in found.items()
+    ]
+    return outcomes(rows, "Not run")
+
+
 def overview(results: Results) -> Table:
     """One line per subject, for studies of several."""
     columns = table.columns_of(

@@ -28,7 +28,7 @@ def render(results: Results, whole: bool = False) -> RenderableType:
         parts += [_Fitted(tables.overview(advised(results))), Text()]
     for subject in results.subjects:
         parts += _subject(subject, whole)
-    for table in (tables.all_outcomes(results), tables.outcomes(results.not_run, "Not run")):
+    for table in (tables.all_outcomes(results), tables.not_run(results)):
         parts += [_Fitted(table), Text()] if table.rows else []
     parts += [_line(note, "dim") for note in results.notes]
     if not whole:
