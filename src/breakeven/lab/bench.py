@@ -133,18 +133,17 @@ class Bench:
             self.subject, call, compiles=self.compiled.compiles, check=self._check_timed
         )
 
-    def transient(self, role_prefix: str = "transient") -> None:
+    def transient(self, part: str = "transient") -> None:
         """The calls after the first, one by one, until they have settled."""
         for index in range(self.job.transient):
-            self.call(role_prefix, index, self.size, new=False)
+            self.call(part, index, self.size, new=False)
 
-    def call(self, part: str, index: int, size: Size, *, new: bool) -> tuple[int, Any]:
-        """One call timed alone and reported: its seed and its answer."""
-        seed = self.seeds.take(1)
-        inputs = self.subject.inputs(size, seed)
+    def call(self, part: str, index: int, size: Size, *, new: bool) -> None:
+        """One call timed alone and reported."""
+        inputs = self.subject.inputs(size, self.seeds.take(1))
         before, cpu = self.compiled.compiles() or 0, procfs.tree_cpu_seconds()
         start = time.perf_counter()
-        answer = self.side.call(*inputs.args, **inputs.kwargs)
+        self.side.call(*inputs.args, **inputs.kwargs)
         seconds = time.perf_counter() - start
         compiles = (self.compiled.compiles() or 0) - before
         if self.side.restore is not None:
@@ -164,7 +163,6 @@ class Bench:
                 cpu_seconds=procfs.tree_cpu_seconds() - cpu,
             )
         )
-        return seed, answer
 
     def accuracy(self, size: Size, part: str) -> AccuracyRecord:
         """Compare one fresh answer with the references; stop the cell where it is wrong."""
@@ -186,8 +184,12 @@ class Bench:
         *,
         pairs: int | None = None,
         seconds: float | None = None,
-    ) -> int:
-        """Alternate eager and compiled at `size`; report every block; count those with compiles."""
+    ) -> None:
+        """Alternate eager and compiled at `size` and report every block.
+
+        Raises:
+            Stop: most blocks held a compile, or a timed call's answer was wrong.
+        """
         shapes = self.cut(size)
         dirty = count = 0
         for role, pair, measured in alternate(
@@ -206,7 +208,6 @@ class Bench:
         if count and dirty > count / 2:
             raise Stop("recompiles", f"{dirty} of {count} blocks in steady state held a compile")
         self._stop_if_bad()
-        return dirty
 
     def report_block(
         self,
@@ -241,6 +242,7 @@ class Bench:
         )
 
     def cut(self, size: Size) -> tuple[Shape, Shape]:
+        """How blocks of eager and of compiled are cut at `size`, found out once per size."""
         name = repr(sorted(size.items()))
         if name not in self._shapes:
             if isinstance(self.eager, There):
